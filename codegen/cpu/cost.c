@@ -15,6 +15,8 @@ static double by_eights(const cy_cg *cg) { return 8.0 / cg->W; }
 
 int64_t cy_l2_part(const cy_cg *cg, int64_t parts, int64_t of) { return cg->model.l2_bytes * parts / of; }
 
+bool cy_cost_many_weights(const cy_cg *cg, int64_t bytes) { return (double)bytes >= cg->model.many_weights; }
+
 double cy_cost_loads(const cy_cg *cg, double bytes) { return bytes / cg->model.memory_bytes; }
 
 double cy_cost_reloads(const cy_cg *cg, double bytes, double beside) {

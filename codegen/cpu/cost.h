@@ -16,6 +16,8 @@ enum { CY_AMX_STEP = 16 };
 
 /* So much of the second-level cache, in bytes: parts / of. */
 int64_t cy_l2_part(const cy_cg *cg, int64_t parts, int64_t of);
+/* Do so many bytes of weights come from beyond the second-level cache, each time that a block of rows reads them? */
+bool cy_cost_many_weights(const cy_cg *cg, int64_t bytes);
 /* To read so many bytes: from memory. */
 double cy_cost_loads(const cy_cg *cg, double bytes);
 /* .. that are read again and again: from where they stay if `beside` times as many fit the second-level cache. */

@@ -195,7 +195,7 @@ static void weights_of(cy_cg *cg, const att *a, unsigned count, V *scores, V shi
     if (a->unit > 1)
       scores[j] = LLVMBuildFMul(cg->b, scores[j], unit, "");
   }
-  if (a->unit != 0 && cg->avx512)
+  if (a->unit != 0 && cy_attention_scales(cg))
     powers_by_scalef(cg, count, scores, a->half);
   else if (a->unit != 0)
     powers_by_exponent(cg, count, scores);
@@ -340,7 +340,7 @@ static void find_maxima(cy_cg *cg, const work *w, V j0, V n, V first) {
 
 static void weigh_rows(cy_cg *cg, const work *w, V j0, V n) {
   cy_loop r;
-  V before = w->a->unit != 0 && cg->avx512 ? cy_attention_flush_begin(cg) : NULL;
+  V before = w->a->unit != 0 && cy_attention_scales(cg) ? cy_attention_flush_begin(cg) : NULL;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), w->rows, cy_i64(cg, 1), NULL, 0);
   line l = line_of(cg, w, r.iv, j0, n);
   if (!w->a->late)

@@ -89,7 +89,7 @@ static cy_output_block lane_reduce_or(const cy_cg *cg, const cy_conv_desc *d, cy
   double outputs = outputs_of(d), taps = plain_products(d) / outputs, max;
   cy_lane_reduce lane_reduce = cy_lane_reduce_choose(cg, d, outputs, taps, &max);
   if (!cy_form_on(cg, CY_FORM_LANE_REDUCE) || !lane_reduce.lanes ||
-      cy_lane_reduce_weights(&lane_reduce, d, cy_conv_taps(d)) >= CY_MANY_WEIGHTS || max * LANE_REDUCE_GAIN >= min)
+      cy_cost_many_weights(cg, cy_lane_reduce_weights(&lane_reduce, d, cy_conv_taps(d))) || max * LANE_REDUCE_GAIN >= min)
     return output_block;
   return (cy_output_block){.along = {1, 1, 1}, .count = 1, .lane_reduce = lane_reduce, .products = max};
 }
@@ -109,7 +109,7 @@ cy_output_block cy_output_block_choose(const cy_cg *cg, const cy_conv_desc *d) {
       for (s.along[2] = step_of(d, 2); s.along[2] <= ends[2]; s.along[2] += step_of(d, 2)) {
         s.count = s.along[0] * s.along[1] * s.along[2];
         if (s.count == 1 || s.count > max || products(d, &s) >= min ||
-            window_taps(d, &s) * d->cin * cg->W * 4 >= CY_MANY_WEIGHTS)
+            cy_cost_many_weights(cg, window_taps(d, &s) * d->cin * cg->W * 4))
           continue;
         best = s;
         best.products = min = products(d, &s);

@@ -307,7 +307,7 @@ static bool worth_prefetching(const cy_cg *cg, const cy_microkernel *k) {
   if (k->in_place || k->ints.bits || !cy_is_const(k->taps, &taps) || !cy_is_const(k->c, &c) ||
       !cy_is_const(k->panels, &panels))
     return false;
-  return taps * c * panels * row_bytes(cg, k) >= CY_MANY_WEIGHTS;
+  return cy_cost_many_weights(cg, taps * c * panels * row_bytes(cg, k));
 }
 
 /* Tiles of up to so many rows, which are or may be all there are, read such weights as streams. */
@@ -475,7 +475,8 @@ static void emit_inline_tile(cy_cg *cg, const cy_microkernel *k, const panel *p,
 /* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their sums in the
  * first. */
 static int64_t group_choose(const cy_cg *cg, const cy_microkernel *k) {
-  const int64_t cache = k->ints.bits ? CY_INTS_BYTES : 160 * 1024, columns = 256;
+  const int64_t columns = 256; /* of a tile's accumulators, which wait for the epilogue */
+  int64_t cache = (int64_t)(k->ints.bits ? cg->model.converted_group : cg->model.panel_group);
   int64_t taps = 0, c = 0, NR = (int64_t)k->tile.nv * cg->W;
   cy_is_const(k->taps, &taps);
   cy_is_const(k->c, &c);

@@ -22,9 +22,6 @@ typedef struct cy_tile {
 
 /* ---- microkernel_tiles.c ---- */
 
-/* Bytes that do not stay in the second-level cache till the next block of rows. */
-enum { CY_MANY_WEIGHTS = 256 * 1024 };
-
 /* The tile for about `rows` rows (0: unknown, many) and `n` columns (0: unknown). */
 cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n);
 /* The same for floats, whose rows and columns are known more often than not. */
@@ -136,10 +133,9 @@ typedef struct cy_rows {
 void cy_epilogue_tile(cy_cg *cg, const cy_epilogue *e, const cy_rows *rows, V c, V ldc, V mr, V row0, V cols, V col0,
                       unsigned tail_lanes);
 
-/* Floats that are made of weights in integers at a time: panels of CY_INTS_ROWS rows, about, that together stay in the
- * first-level cache. Larger ones, in the second-level cache, made products of 3 rows a third slower, those of 128 no
- * faster (Sapphire Rapids, 4096x4096 in 4 bits). */
-enum { CY_INTS_ROWS = 128, CY_INTS_BYTES = 32 * 1024 };
+/* Floats that are made of weights in integers at a time: panels of so many rows, about, that together stay in the
+ * first-level cache (converted_group of machine.def). Blocks of scales are whole in them, whatever the cache. */
+enum { CY_INTS_ROWS = 128 };
 /* Weights in integers, [blocks][n / tile][rows of bytes][tile]: 4 bits have rows i and i + block / 2 of a block in one
  * byte. */
 typedef struct cy_int_weights {

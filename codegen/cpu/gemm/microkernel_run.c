@@ -176,7 +176,7 @@ static void emit_stepped_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights wei
 
 void cy_run_emit(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V prefetch,
                  V *v) {
-  if (cg->avx512 && nv == 1 && mr > 1)
+  if (cg->model.stepped_runs && nv == 1 && mr > 1)
     emit_stepped_run(cg, mr, nv, weights, row, klen, ldb, prefetch, NULL, v);
   else
     emit_run(cg, mr, nv, weights, row, klen, ldb, prefetch, v);

@@ -110,7 +110,7 @@ static cy_blocks blocks_even(const cy_cg *cg, cy_tile tile, cy_blocks min, cy_bl
 static cy_blocks blocks_of(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k) {
   const int64_t enough = 32; /* tasks that keep up to 16 workers evenly busy */
   int64_t nr = (int64_t)tile.nv * cg->W, mb = 16 * tile.mr, nb = 16;
-  if (panels * nr * k * 4 >= CY_MANY_WEIGHTS) /* read each of them but once */
+  if (cy_cost_many_weights(cg, panels * nr * k * 4)) /* read each of them but once */
     mb = 144 / tile.mr * tile.mr;
   int64_t m = rows ? rows : 4 * mb;
   int64_t p = panels ? panels : 4 * nb;

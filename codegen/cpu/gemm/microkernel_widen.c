@@ -10,8 +10,6 @@
  */
 #include "microkernel.h"
 
-enum { MAX_WIDENED = 256 * 1024 };
-
 int64_t cy_block_depth(const cy_microkernel *k) {
   int64_t taps = 0, c = 0;
   cy_is_const(k->taps, &taps);
@@ -22,7 +20,7 @@ int64_t cy_block_depth(const cy_microkernel *k) {
 bool cy_widens(const cy_cg *cg, const cy_microkernel *k) {
   int64_t bytes = cy_block_depth(k) * k->tile.nv * cg->W * 4;
   return k->ints.bits || (k->weights != CY_WEIGHTS_F32 && !k->direct && cg->model.widens && k->tile.mr >= 6 && bytes &&
-                          bytes <= MAX_WIDENED);
+                          (double)bytes <= cg->model.converted_panel);
 }
 
 /* ---- halves ---- */

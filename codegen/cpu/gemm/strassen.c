@@ -36,12 +36,11 @@
 
 enum { LEFT_SUMS = 4, RIGHT_SUMS = 4, PRODUCTS = 7 };
 enum {
-  GROUP = 4,                  /* pairs of panels between epilogues */
-  MAX_ROWS = 384,             /* of a task */
-  MAX_PANELS = 48,            /* of a task; half, where K has several blocks and sums wait in memory */
-  MAX_ACCUMULATORS = 3 << 20, /* bytes of shared left sums */
-  MAX_APART = 6,              /* binary orders of magnitude between two rows of a pair of tiles */
-  PAD = 320 /* bytes between right sums, which else fell into the same sets of the first-level cache */
+  GROUP = 4,       /* pairs of panels between epilogues */
+  MAX_ROWS = 384,  /* of a task, and .. */
+  MAX_PANELS = 48, /* .. its panels; half, where K has several blocks and accumulators wait in memory: bounds of a search */
+  MAX_APART = 6,   /* binary orders of magnitude between two rows of a pair of tiles */
+  PAD = 320        /* bytes between right sums, which else fell into the same sets of a first-level cache, whatever its size */
 };
 
 /* ---- sizes ---- */
@@ -509,7 +508,7 @@ static V prefetch_choose(cy_cg *cg, const frame *f) {
   int64_t c = 0, panels = 0;
   cy_is_const(f->k->c, &c);
   cy_is_const(f->k->panels, &panels);
-  if (c * panels * row_bytes(f) < CY_MANY_WEIGHTS)
+  if (!cy_cost_many_weights(cg, c * panels * row_bytes(f)))
     return NULL;
   V products = cy_mulc(cg, cy_imax(cg, f->pairs, cy_i64(cg, 1)), PRODUCTS - LEFT_SUMS);
   return cy_addc(cg, cy_div(cg, cy_i64(cg, 4 * row_bytes(f) - 1), products), 1);
@@ -619,7 +618,7 @@ bool cy_strassen_choose(const cy_cg *cg, cy_tile t, cy_weights weights, int64_t 
   s.right_sum = weights == CY_WEIGHTS_F32 ? cg->model.strassen_right : cg->model.strassen_right_half;
   s.k_block = cy_round_up(cy_ceil(k, cy_ceil(k, max)), 16);
   s.k_block = s.k_block < k ? s.k_block : k;
-  s.shared = rows && outer && outer * rows * k * 4 <= MAX_ACCUMULATORS;
+  s.shared = rows && outer && (double)(outer * rows * k * 4) <= cg->model.strassen_shared;
   *out = (cy_strassen){blocks_choose(&s), s.k_block, s.shared, weights, 0};
   if (!out->blocks.mb)
     return false;

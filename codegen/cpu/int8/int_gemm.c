@@ -100,8 +100,8 @@ static bool read_once(const plan *p) {
 }
 
 /* Panels done for a tile of rows before the next: their weights stay in the second-level cache. */
-static int64_t group_choose(const plan *p) {
-  int64_t bytes = (p->k ? p->k : 512) * p->nr * (p->variant.wide ? 2 : 1), group = 160 * 1024 / bytes;
+static int64_t group_choose(const cy_cg *cg, const plan *p) {
+  int64_t bytes = (p->k ? p->k : 512) * p->nr * (p->variant.wide ? 2 : 1), group = (int64_t)cg->model.panel_group / bytes;
   int64_t max = (p->variant.amx ? 128 : 256) / p->nr; /* sums of a tile's rows stay in the first-level cache */
   group = group < max ? group : max;
   group = group < p->nb ? group : p->nb;
@@ -112,7 +112,7 @@ static int64_t group_choose(const plan *p) {
 static int64_t unit_choose(const cy_cg *cg, const plan *p) {
   int64_t wide = WIDE * (int64_t)cg->W, unit = wide / p->nr;
   bool fills = p->packed && !p->pack_b && !p->variant.bf16 && p->n && p->n % wide == 0 && wide % p->nr == 0;
-  return fills && group_choose(p) >= unit ? unit : 1;
+  return fills && group_choose(cg, p) >= unit ? unit : 1;
 }
 
 /* Products of bytes by one instruction, outside of tiles; split ones need so much more time that they gain nothing. */
@@ -231,7 +231,7 @@ static plan plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
   p.unit = unit_choose(cg, &p);
   int64_t weights = p.n * p.k * (p.variant.wide ? 2 : 1);
   bool many_rows = !p.rows || p.rows > p.tile.mr;
-  p.variant.prefetch = cy_int_gemm_rows_stay(cg) && p.packed && weights >= CY_MANY_WEIGHTS && many_rows;
+  p.variant.prefetch = cy_int_gemm_rows_stay(cg) && p.packed && cy_cost_many_weights(cg, weights) && many_rows;
   if (cy_form_on(cg, CY_FORM_INT_ROW_BLOCK) && bytes_at_once(&p) && !rows_summed(&p))
     cy_int_row_block_plan(&p);
   cy_int_gemm_order_plan(&p, shuffled);
@@ -555,7 +555,7 @@ static bool is_inlined(const cy_cg *cg, const plan *p) {
 
 static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
   const plan *p = f->p;
-  int64_t group = group_choose(p);
+  int64_t group = group_choose(cg, p);
   V ldc = cy_i64(cg, group * p->nr * 4), sums = cy_alloca(cg, p->tile.mr * group * p->nr * 4),
     MR = cy_i64(cg, p->tile.mr);
   cy_rows index = {row_index, (void *)f,

@@ -149,7 +149,7 @@ static bool repeatable(const cy_lp *p, const lane_body *b) {
 static bool packs_bytes(const cy_lp *p, const lane_body *b) {
   bool bytes = !b->loops && !b->sums && b->bits == 32 && b->weight <= 40;
   for (uint32_t i = 0; i < p->nargs; i++)
-    bytes &= !b->stores[i] || p->args[i].dtype == CY_U8 || (p->cg->avx512 && p->args[i].dtype == CY_I8);
+    bytes &= !b->stores[i] || p->args[i].dtype == CY_U8 || (p->cg->model.packs_parts && p->args[i].dtype == CY_I8);
   return bytes;
 }
 

@@ -542,10 +542,10 @@ static V rounding_cast(cy_lp *p, cy_expr from, bool varying) {
   return cy_intrinsic_of(p->cg, "llvm.lrint", types, 2, &v, 1);
 }
 
-/* Do vectors fill one of bytes? With AVX-512, where truncating i32 takes longer than packing, also a part of one. */
+/* Do vectors fill one of bytes, or a part of one where packing is as fast? */
 static bool fills_bytes(const cy_lp *p, bool varying) {
   unsigned vectors = p->lanes % p->cg->W ? 0 : p->lanes / p->cg->W;
-  return varying && p->cg->avx2 && (vectors == 4 || (p->cg->avx512 && (vectors == 1 || vectors == 2)));
+  return varying && p->cg->avx2 && (vectors == 4 || (p->cg->model.packs_parts && (vectors == 1 || vectors == 2)));
 }
 
 /* cast<u8>(cast<i32>(round(min(max(v, 0), 255)))), or without `round`, v being whole: v, else 0. */
@@ -561,7 +561,7 @@ static cy_expr is_byte_rounding(const cy_lp *p, const cy_expr_info *x, bool vary
 static cy_expr is_byte_truncation(const cy_lp *p, const cy_expr_info *x, bool varying, cy_expr *out_number) {
   const cy_kernel *k = p->k;
   *out_number = 0;
-  if (!p->cg->avx512 || !fills_bytes(p, varying) || x->op != CY_OP_cast || !cy_dtype_is_byte(x->dtype) || x->id)
+  if (!p->cg->model.packs_parts || !fills_bytes(p, varying) || x->op != CY_OP_cast || !cy_dtype_is_byte(x->dtype) || x->id)
     return 0;
   cy_expr rounded = x->arg[0];
   const cy_expr_info *sum = cy_expr_of(k, rounded);
