@@ -41,7 +41,7 @@ typedef struct cy_epilogue {
   void (*prefetch)(void *ctx, cy_cg *cg, const LLVMValueRef *idx, bool stores);
   void *ctx;
   bool reads;     /* is there anything for `prefetch` but what is written? */
-  bool heavy;     /* so much arithmetic that it is better done in a loop of its own than for sums in registers */
+  bool heavy;     /* so much arithmetic that it is better done in a loop of its own than for accumulators in registers */
   unsigned steps; /* operations for a lane */
   unsigned wide;  /* vectors of wide * W lanes suit `emit` better, where that many remain; 0: W */
   bool all_wide;  /* columns always come in multiples of that */
@@ -50,7 +50,7 @@ typedef struct cy_epilogue {
   unsigned flat;
   bool
       positions_join; /* of a convolution: the last index but one may count all positions, if those in front of it are 0 */
-  unsigned together; /* cy_epilogue_tile: so many rows, whose sums lie without gaps, go at once; 0: one */
+  unsigned together; /* cy_epilogue_tile: so many rows, whose accumulators lie without gaps, go at once; 0: one */
 } cy_epilogue;
 
 /* At the entry of a function that will call `emit`. */

@@ -28,7 +28,7 @@ double cy_cost_reloads(const cy_cg *cg, double bytes, double beside);
 double cy_cost_fmas(const cy_cg *cg, double products); /* whose factors are near */
 /* The same at another share of the peak, of `fmas` instructions. */
 double cy_cost_instructions(const cy_cg *cg, double fmas, double share);
-/* A product, or a convolution of the direct form: fmas or weights from memory, whichever take longer; and `outputs` sums that
+/* A product, or a convolution of the direct form: fmas or weights from memory, whichever take longer; and `outputs` accumulators that
  * are stored. */
 double cy_cost_plain(const cy_cg *cg, double fma_cycles, double weight_bytes, double outputs);
 /* A product whose weights are stored in `bits`, 16 or 4, and become f32 as they are read. */
@@ -82,7 +82,7 @@ typedef enum cy_factor_form { CY_FACTORS_F32, CY_FACTORS_BYTES, CY_FACTORS_BF16 
  * products, others are left out. filled: columns with those that idle in vectors. */
 double cy_cost_grouped(const cy_cg *cg, cy_factor_form f, double rows, double depth, double n, double filled,
                        double runs, double share);
-/* Products of pairs or dot4 alone, without sums. group: 2 or 4. */
+/* Products of pairs or dot4 alone, without accumulators. group: 2 or 4. */
 double cy_cost_groups(const cy_cg *cg, double products, int group);
 /* A step of k for a tile of mr rows by nv vectors; split: of dot4 that are split against saturation. */
 double cy_cost_int_step(const cy_cg *cg, unsigned mr, unsigned nv, bool dot4, bool split);

@@ -4,7 +4,7 @@
  *
  * Comes in: a cy_microkernel of values computed by gemm.c, conv.c or winograd.c. Goes out: code for one task.
  * Rules the micro-kernel follows (measured): accumulators, NV vectors of B and one broadcast must fit the registers; K
- * is not unrolled; pointers and sums are phis; LLVM's unroller is off; `llvm.fma`. Weights that come from memory are
+ * is not unrolled; pointers and accumulators are phis; LLVM's unroller is off; `llvm.fma`. Weights that come from memory are
  * prefetched a group of panels ahead, some bytes with every k, while the rows of a task pass over the group before.
  * With AVX-512 products are so fast that other memory counts, too: rows of the next tile are prefetched in the same way
  * where weights are few, and what the epilogue reads and writes. On Sapphire Rapids that took 1x1 convolutions of 56x56
@@ -360,7 +360,7 @@ static panel panel_of(cy_cg *cg, const cy_microkernel *k, V b, V q) {
   return p;
 }
 
-/* ---- tiles in place: sums go from registers through the epilogue ---- */
+/* ---- tiles in place: accumulators go from registers through the epilogue ---- */
 
 enum { INLINE_DEPTH = 256, UNROLLED = 32 }; /* beyond, the epilogue does not matter; a loop is as fast */
 
@@ -472,7 +472,7 @@ static void emit_inline_tile(cy_cg *cg, const cy_microkernel *k, const panel *p,
   emit_inline_epilogue(cg, k, p, s, r, v);
 }
 
-/* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their sums in the
+/* Panels done for a tile of rows before the next: their weights stay in the second-level cache, their accumulators in the
  * first. */
 static int64_t group_choose(const cy_cg *cg, const cy_microkernel *k) {
   const int64_t columns = 256; /* of a tile's accumulators, which wait for the epilogue */
@@ -575,7 +575,7 @@ static void emit_output_prefetch(cy_cg *cg, const groups *g, const panel *p, V r
   cy_if_end(cg, &last);
 }
 
-/* Tile r of mr rows, panels [q0, end): sums in memory at c, then the epilogue over all of them. */
+/* Tile r of mr rows, panels [q0, end): accumulators in memory at c, then the epilogue over all of them. */
 static void emit_stored_tile(cy_cg *cg, const groups *g, V r, V mr, V q0, V end, V c, V ldc) {
   const cy_microkernel *k = g->k;
   int64_t NR = (int64_t)k->tile.nv * cg->W, always;
@@ -596,7 +596,7 @@ static void emit_stored_tile(cy_cg *cg, const groups *g, V r, V mr, V q0, V end,
     cy_if_end(cg, &s);
 }
 
-/* The same for MR rows, whose sums stay in registers. */
+/* The same for MR rows, whose accumulators stay in registers. */
 static void emit_inline_tiles(cy_cg *cg, const groups *g, V r, V q0, V end) {
   const cy_microkernel *k = g->k;
   int64_t NR = (int64_t)k->tile.nv * cg->W, n = 0;
@@ -661,7 +661,7 @@ static void emit_groups(cy_cg *cg, const cy_microkernel *stored, const kblock *k
                 .stored_bytes = panel_bytes,
                 .group = group_choose(cg, k)};
   V ldc = cy_i64(cg, (single ? all.group : k->cbuf_panels) * NR * 4);
-  V sums = single ? cy_alloca(cg, MR * all.group * NR * 4) : k->cbuf;
+  V accumulators = single ? cy_alloca(cg, MR * all.group * NR * 4) : k->cbuf;
   if (widened)
     all.panel_bytes = cy_mulc(cg, cy_mul(cg, kb->taps, kb->c), NR * 4);
   if (worth_prefetching(cg, stored))
@@ -687,9 +687,9 @@ static void emit_groups(cy_cg *cg, const cy_microkernel *stored, const kblock *k
     all.b = cy_gep(cg, k->widened, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, g.iv, all.panel_bytes)));
   }
   cy_loop_begin(cg, &r, cy_i64(cg, 0), k->rows, cy_i64(cg, MR), NULL, 0);
-  V mr = r.step = cy_next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv)), c = sums;
+  V mr = r.step = cy_next_rows(cg, k->tile, cy_sub(cg, k->rows, r.iv)), c = accumulators;
   if (!single)
-    c = cy_gep(cg, sums, cy_add(cg, cy_mul(cg, r.iv, ldc), cy_mulc(cg, cy_sub(cg, g.iv, k->p0), NR * 4)));
+    c = cy_gep(cg, accumulators, cy_add(cg, cy_mul(cg, r.iv, ldc), cy_mulc(cg, cy_sub(cg, g.iv, k->p0), NR * 4)));
   cy_if s;
   bool in_registers = inline_possible(k);
   if (in_registers) {

@@ -3,7 +3,7 @@
  *
  * Everything is one scheme. A *row* is one output position (a row m of a product, a position of a convolution); where
  * its inputs lie is described by a table of i64 entries, one per (tap, row): the address minus a base. A micro-kernel takes
- * MR rows and NV vectors of packed weights and keeps MR*NV sums in registers over all taps. Because the table hides
+ * MR rows and NV vectors of packed weights and keeps MR*NV accumulators in registers over all taps. Because the table hides
  * strides, padding, dilation and batch, micro-kernels depend on (MR, NV) only and are emitted once per module. Their
  * result goes to a tile in L1, whence the epilogue takes it, emitted once. Where K is small and the epilogue short,
  * that detour costs more than it saves: full tiles are then emitted in place, the epilogue MR*NV times behind them.
@@ -57,15 +57,15 @@ V cy_next_rows(cy_cg *cg, cy_tile tile, V left);
 
 /* ---- microkernel_run.c ---- */
 
-/* Of a micro-kernel: one tap. For each k, mr broadcasts times nv vectors. v: sums, B's pointer, and with `prefetch`,
+/* Of a micro-kernel: one tap. For each k, mr broadcasts times nv vectors. v: accumulators, B's pointer, and with `prefetch`,
  * the bytes from one prefetch to the next, where that is; they are replaced by their next values. */
 void cy_run_emit(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb, V prefetch,
                  V *v);
-/* The same where rows are dense, and the micro-kernel's next call is known: its rows and sums are brought into the
- * first-level cache meanwhile. step: bytes of sums for CY_RUN_STEPS of k, up to CY_NEXT_LINES cache lines. */
+/* The same where rows are dense, and the micro-kernel's next call is known: its rows and accumulators are brought into the
+ * first-level cache meanwhile. step: bytes of accumulators for CY_RUN_STEPS of k, up to CY_NEXT_LINES cache lines. */
 enum { CY_RUN_STEPS = 4, CY_NEXT_LINES = 2 };
 typedef struct cy_next {
-  V rows, sums, step;
+  V rows, accumulators, step;
 } cy_next;
 void cy_run_next(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const V *row, V klen, V ldb,
                  const cy_next *next, V *v);
@@ -78,8 +78,8 @@ void cy_run_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const
 /* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
  * there are. */
 void cy_emit_fence(cy_cg *cg);
-/* Neither loads nor what makes these n sums are moved across it. For Zen 4 and 5, LLVM would put loads of many steps, and
- * the fences between them, in front of all sums: a convolution of 8x8, 4 to 32 channels, took 34 us instead of 26. */
+/* Neither loads nor what makes these n accumulators are moved across it. For Zen 4 and 5, LLVM would put loads of many steps, and
+ * the fences between them, in front of all accumulators: a convolution of 8x8, 4 to 32 channels, took 34 us instead of 26. */
 void cy_accumulators_fence(cy_cg *cg, unsigned n, V *v);
 /* p, of which LLVM knows nothing more. */
 V cy_opaque(cy_cg *cg, V p);
@@ -115,7 +115,7 @@ enum {
   CY_UK_WEIGH = 128,  /* of one tap: rows are scores, see cy_run_weigh; none of the other kinds but .. */
   CY_UK_NATURAL = 256
 };
-/* The sums of mr rows of nv vectors, rows ldc bytes apart: zero at first, or what C holds when accumulating; and their
+/* The accumulators of mr rows of nv vectors, rows ldc bytes apart: zero at first, or what C holds when accumulating; and their
  * way back to C. */
 void cy_accumulators_begin(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, V accumulate, V *v);
 void cy_accumulators_store(cy_cg *cg, unsigned mr, unsigned nv, V c, V ldc, const V *v);
@@ -212,7 +212,7 @@ typedef struct cy_product {
   bool whole_tab;      /* tab has an entry for every row, and row_bytes is 0 */
   V prefetch;          /* the a of the product that follows, of dense rows, prefetched meanwhile; NULL: nothing */
   V next_accumulators; /* its c; with AVX-512 they are prefetched tile by tile, its own first; NULL: not */
-  V maxima; /* [rows][W] floats, of which each becomes the maximum of it and the sums in its lane; NULL: no */
+  V maxima; /* [rows][W] floats, of which each becomes the maximum of it and the accumulators in its lane; NULL: no */
   const cy_weighing *weighing; /* of a's rows; NULL: they are what is multiplied */
   unsigned tails;
   int64_t row_bytes, ldc; /* bytes between rows of a and of c */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* microkernel_run.c - the inner loops of micro-kernels: one tap, all its k.
  *
- * Comes in: pointers to mr rows of A and to packed B, sums as values. Goes out: code that adds, for every k, mr
+ * Comes in: pointers to mr rows of A and to packed B, accumulators as values. Goes out: code that adds, for every k, mr
  * broadcasts times nv vectors; v (see microkernel.h) holds the next values then.
  */
 #include "microkernel.h"
@@ -51,7 +51,7 @@ static V load_weights(cy_cg *cg, cy_weights weights, V at, bool spare) {
 V cy_weights_load(cy_cg *cg, cy_weights weights, V at) { return load_weights(cg, weights, at, true); }
 
 /* One k: rows are read `k` floats behind their pointers. */
-static void add_products(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, V at, const V *row, V k, V *sum) {
+static void add_products(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, V at, const V *row, V k, V *acc) {
   V b[16];
   bool spare = mr * nv + nv + 2 <= cg->registers;
   for (unsigned j = 0; j < nv; j++)
@@ -59,7 +59,7 @@ static void add_products(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights
   for (unsigned i = 0; i < mr; i++) {
     V a = cy_splat(cg, cy_load(cg, cg->f32, cy_gepf(cg, row[i], k), 4), cg->W);
     for (unsigned j = 0; j < nv; j++)
-      sum[i * nv + j] = cy_fma(cg, a, b[j], sum[i * nv + j]);
+      acc[i * nv + j] = cy_fma(cg, a, b[j], acc[i * nv + j]);
   }
 }
 
@@ -149,7 +149,7 @@ static void emit_stepped_run(cy_cg *cg, unsigned mr, unsigned nv, cy_weights wei
   memcpy(now + carried, row, rows * sizeof *v);
   if (next) {
     now[all] = next->rows;
-    now[all + 1] = next->sums;
+    now[all + 1] = next->accumulators;
   }
   cy_loop_begin(cg, &l, cy_i64(cg, 0), whole, cy_i64(cg, CY_RUN_STEPS), now, all + (next ? 2 : 0));
   memcpy(now, l.v, carried * sizeof *v);

@@ -41,7 +41,7 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   if (need < t.nv)
     t.nv = (unsigned)need;
   if ((many ? t.nv <= 2 : t.nv == 1) && (rows == 0 || rows >= 8))
-    t.mr = 8; /* narrow: more rows, to have enough sums in flight */
+    t.mr = 8; /* narrow: more rows, to have enough accumulators in flight */
   return t;
 }
 
@@ -70,7 +70,7 @@ double cy_tile_cycles(const cy_cg *cg, cy_tile t, int64_t rows, int64_t n) {
   return sum;
 }
 
-/* Where tiles of the last panel have too few sums to hide the latency of fma, as those of 80 columns by 64 and 16, another shape
+/* Where tiles of the last panel have too few accumulators to hide the latency of fma, as those of 80 columns by 64 and 16, another shape
  * has them share columns more evenly: of 100 to 400 rows, 80 columns and 184 to 672 k, six layers of efficientnet_b0 and
  * mobilenet_v3_large took 6 to 10 % less time by 8x3 (Zen 5). */
 cy_tile cy_tile_choose_floats(const cy_cg *cg, int64_t rows, int64_t n) {
@@ -143,7 +143,7 @@ cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t
   return (cy_blocks){(tiles > 1 ? tiles : 1) * tile.mr, b.nb};
 }
 
-/* A long panel is half of the least second-level cache, and sums leave the registers less often. Halves
+/* A long panel is half of the least second-level cache, and accumulators leave the registers less often. Halves
  * become floats panel by panel, on the stack. */
 void cy_kblock_choose(const cy_cg *cg, cy_weights weights, int64_t taps, int64_t c, int64_t *out_tap_block,
                       int64_t *out_c_block) {

@@ -60,7 +60,7 @@ int64_t cy_strassen_sums_bytes(cy_tile t, int64_t k, int64_t k_block) {
   return cy_ceil(k, k_block) * left_bytes(t, half_of(k, k_block));
 }
 
-/* Scratch, in this order: left sums, right sums, a pair of panels as floats, sums of a group. */
+/* Scratch, in this order: left sums, right sums, a pair of panels as floats, accumulators of a group. */
 int64_t cy_strassen_bytes(const cy_cg *cg, cy_tile t, const cy_strassen *s, int64_t k) {
   int64_t half = half_of(k, s->k_block), left = s->shared ? 0 : s->blocks.mb / (2 * t.mr) * left_bytes(t, half);
   int64_t c = k <= s->k_block ? s->blocks.mb * group_of(s->blocks.nb) * t.nv * cg->W * 4 : 0;
@@ -259,7 +259,7 @@ typedef struct kernel {
   V v[CY_LOOP_MAX];
 } kernel;
 
-/* sums += rows at `row` times b, while `prefetch` is prefetched; returns what comes behind that. */
+/* acc += rows at `row` times b, while `prefetch` is prefetched; returns what comes behind that. */
 static V emit_run(cy_cg *cg, kernel *k, const V *row, V b, V prefetch, V step) {
   unsigned n = k->tile.mr * k->tile.nv;
   k->v[n] = b;
@@ -268,7 +268,7 @@ static V emit_run(cy_cg *cg, kernel *k, const V *row, V b, V prefetch, V step) {
   return k->v[n + 1];
 }
 
-/* sums += rows [first, first + MR) of A, the first or second half of them, times b. */
+/* acc += rows [first, first + MR) of A, the first or second half of them, times b. */
 static void emit_rows_run(cy_cg *cg, kernel *k, unsigned first, bool second, V b) {
   V row[16];
   for (unsigned i = 0; i < k->tile.mr; i++) {
@@ -279,7 +279,7 @@ static void emit_rows_run(cy_cg *cg, kernel *k, unsigned first, bool second, V b
   k->prefetch = emit_run(cg, k, row, b, k->prefetch, k->arg[STEP]);
 }
 
-/* sums += S(i + 1) times b. */
+/* acc += S(i + 1) times b. */
 static void emit_sums_run(cy_cg *cg, kernel *k, int i, V b) {
   V row[16], to_sum = cy_mulc(cg, k->arg[LEFT_ROW], i * k->tile.mr), first = cy_gep(cg, k->arg[LEFT], to_sum);
   for (unsigned r = 0; r < k->tile.mr; r++)
@@ -298,7 +298,7 @@ static void emit_store(cy_cg *cg, const kernel *k, V tile) {
       cy_store(cg, k->v[i * k->tile.nv + j], vector_at(cg, tile, cy_i64(cg, k->nr * 4), i, j), 4);
 }
 
-/* sums = tile, or sums += tile. */
+/* acc = tile, or acc += tile. */
 static void emit_load(cy_cg *cg, kernel *k, V tile, bool onto) {
   for (unsigned i = 0; i < k->tile.mr; i++)
     for (unsigned j = 0; j < k->tile.nv; j++) {
@@ -307,7 +307,7 @@ static void emit_load(cy_cg *cg, kernel *k, V tile, bool onto) {
     }
 }
 
-/* A quarter of C: += sums; where it `begins`, = sums but for blocks of K behind the first. */
+/* A quarter of C: += acc; where it `begins`, = acc but for blocks of K behind the first. */
 static void emit_onto(cy_cg *cg, const kernel *k, unsigned down, unsigned right, bool begins) {
   V tile = cy_gepc(cg, cy_gep(cg, k->arg[C], cy_mulc(cg, k->arg[LDC], down * k->tile.mr)), right * k->nr * 4);
   for (unsigned i = 0; i < k->tile.mr; i++)
@@ -323,7 +323,7 @@ static void emit_zero(cy_cg *cg, kernel *k) {
     k->v[i] = LLVMConstNull(cg->vf);
 }
 
-/* The seven products in three chains, each going on with the sums of the one before; only P1 and P1 + P6 are stored on
+/* The seven products in three chains, each going on with the accumulators of the one before; only P1 and P1 + P6 are stored on
  * the way. */
 static void emit_chains(cy_cg *cg, kernel *k) {
   V b11 = k->arg[PANEL], to_lower = cy_mulc(cg, k->arg[HALF], k->nr * 4), b21 = cy_gep(cg, b11, to_lower);

@@ -18,7 +18,7 @@
 #include <string.h>
 
 enum {
-  WIDE = 4,       /* vectors at once where there are sums inside of a lane loop, or much arithmetic */
+  WIDE = 4,       /* vectors at once where there are accumulators inside of a lane loop, or much arithmetic */
   LONG_CHAIN = 24 /* weight of much arithmetic */
 };
 
@@ -64,7 +64,7 @@ typedef struct lane_body {
   int bits;                /* of the widest data */
   int weight;              /* expressions of its statements, roughly */
   bool loops;              /* contains loops or conditions */
-  int sums;                /* locals that it accumulates into */
+  int accumulators;        /* locals that it accumulates into */
   bool carries;            /* sets a local inside of a loop: a running sum, where the greatest was found */
   bool reduces;            /* some local is accumulated and not set */
   uint8_t *loads, *stores; /* of arguments */
@@ -106,7 +106,7 @@ static void scan(cy_lp *p, lane_body *b, const cy_stmt *s, uint8_t *seen, bool i
       b->carries |= inside;
     }
     if (s->kind == CY_S_ACCUM) {
-      b->sums += !b->accum[s->local];
+      b->accumulators += !b->accum[s->local];
       b->accum[s->local] = (uint8_t)s->op;
     }
     if (s->kind == CY_S_STORE)
@@ -147,7 +147,7 @@ static bool repeatable(const cy_lp *p, const lane_body *b) {
 
 /* Short arithmetic on floats that ends in bytes: with as many lanes as a vector has bytes, they are packed at once. */
 static bool packs_bytes(const cy_lp *p, const lane_body *b) {
-  bool bytes = !b->loops && !b->sums && b->bits == 32 && b->weight <= 40;
+  bool bytes = !b->loops && !b->accumulators && b->bits == 32 && b->weight <= 40;
   for (uint32_t i = 0; i < p->nargs; i++)
     bytes &= !b->stores[i] || p->args[i].dtype == CY_U8 || (p->cg->model.packs_parts && p->args[i].dtype == CY_I8);
   return bytes;
@@ -382,16 +382,16 @@ static bool stays_near(cy_lp *p, const cy_stmt *s, cy_var v) {
 }
 
 /* How many lanes most iterations take at once. A loop inside that walks memory in other directions uses more of each
- * cache line, and has independent sums, when it takes several vectors, as many as registers hold of all sums; so do
+ * cache line, and has independent accumulators, when it takes several vectors, as many as registers hold of all; so do
  * long chains of arithmetic, whose instructions else wait for each other until nothing behind them fits into the
  * processor's window. */
 static unsigned wide_lanes(const lane_loop *l, V count) {
   unsigned lanes = l->lanes, times = 1;
   int64_t known = 0;
-  bool tile = l->info.sums > 1 && cy_is_const(count, &known) && known == 2 * (int64_t)lanes;
+  bool tile = l->info.accumulators > 1 && cy_is_const(count, &known) && known == 2 * (int64_t)lanes;
   bool light = l->info.loops && !l->info.reduces && l->info.weight <= 40;
-  if (l->info.loops && l->info.sums && !l->info.reduces && (light || tile))
-    for (times = 2 * (unsigned)l->p->cg->model.loop_vectors; times > 1 && times * (unsigned)l->info.sums > 2 * WIDE;)
+  if (l->info.loops && l->info.accumulators && !l->info.reduces && (light || tile))
+    for (times = 2 * (unsigned)l->p->cg->model.loop_vectors; times > 1 && times * (unsigned)l->info.accumulators > 2 * WIDE;)
       times /= 2;
   else if (light && l->info.carries && stays_near(l->p, l->body, l->var))
     times = 2 * (unsigned)l->p->cg->model.loop_vectors;
