@@ -288,6 +288,13 @@ LLVMValueRef cy_shared_constant(cy_cg *cg, const char *name, LLVMValueRef conten
   return g;
 }
 
+LLVMValueRef cy_shared_opaque(cy_cg *cg, const char *name, LLVMValueRef contents) {
+  LLVMValueRef g = cy_shared_constant(cg, name, contents);
+  if (LLVMGetLinkage(g) == LLVMLinkOnceODRLinkage)
+    LLVMSetLinkage(g, LLVMLinkOnceAnyLinkage);
+  return g;
+}
+
 LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLVMTypeRef *params, unsigned n,
                          int flags) {
   LLVMTypeRef type = LLVMFunctionType(ret, (LLVMTypeRef *)params, n, 0);
@@ -621,18 +628,11 @@ LLVMValueRef cy_shuffle(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, const int *la
 }
 
 LLVMValueRef cy_some_lanes(cy_cg *cg, LLVMValueRef v, unsigned first, unsigned n) {
-  int lanes[256];
-  for (unsigned i = 0; i < n; i++)
-    lanes[i] = (int)(first + i);
-  return cy_shuffle(cg, v, v, lanes, n);
+  return cy_strided_lanes(cg, v, v, first, 1, n);
 }
 
 LLVMValueRef (cy_joined)(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
-  int lanes[256];
-  unsigned n = 2 * LLVMGetVectorSize(LLVMTypeOf(a));
-  for (unsigned i = 0; i < n; i++)
-    lanes[i] = (int)i;
-  return cy_shuffle(cg, a, b, lanes, n);
+  return cy_strided_lanes(cg, a, b, 0, 1, 2 * LLVMGetVectorSize(LLVMTypeOf(a)));
 }
 
 LLVMValueRef cy_repeated(cy_cg *cg, LLVMValueRef v, unsigned n, unsigned lanes) {
@@ -712,14 +712,18 @@ LLVMValueRef cy_interleaved(cy_cg *cg, LLVMValueRef a, LLVMValueRef b) {
   return cy_shuffle(cg, a, b, lanes, 2 * n);
 }
 
-LLVMValueRef cy_unpacked(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, unsigned bytes, bool high) {
-  unsigned n = 4 * cg->W / bytes, part = 16 / bytes;
-  LLVMTypeRef type = LLVMVectorType(bytes == 1 ? cg->i8 : cg->i16, n);
-  int lanes[64];
+LLVMValueRef cy_interleaved_halves(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, unsigned group, bool high) {
+  int lanes[256];
+  unsigned n = LLVMGetVectorSize(LLVMTypeOf(a));
   for (unsigned i = 0; i < n; i++)
-    lanes[i] = (int)(i / part * part + (high ? part / 2 : 0) + i % part / 2 + i % 2 * n);
+    lanes[i] = (int)(i / group * group + (high ? group / 2 : 0) + i % group / 2 + i % 2 * n);
+  return cy_shuffle(cg, a, b, lanes, n);
+}
+
+LLVMValueRef cy_unpacked(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, unsigned bytes, bool high) {
+  LLVMTypeRef type = LLVMVectorType(bytes == 1 ? cg->i8 : cg->i16, 4 * cg->W / bytes);
   a = LLVMBuildBitCast(cg->b, a, type, "");
-  return cy_shuffle(cg, a, LLVMBuildBitCast(cg->b, b, type, ""), lanes, n);
+  return cy_interleaved_halves(cg, a, LLVMBuildBitCast(cg->b, b, type, ""), 16 / bytes, high);
 }
 
 LLVMValueRef cy_load_masked(cy_cg *cg, LLVMTypeRef vector, LLVMValueRef p, LLVMValueRef there, unsigned align) {

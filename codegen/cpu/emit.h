@@ -129,6 +129,8 @@ LLVMValueRef cy_fn_begin(cy_cg *cg, const char *name, LLVMTypeRef ret, const LLV
  * tell all of the contents; the linker keeps one of those that several objects have. NULL: this module has none yet. */
 LLVMValueRef cy_shared_find(cy_cg *cg, const char *name);
 LLVMValueRef cy_shared_constant(cy_cg *cg, const char *name, LLVMValueRef contents); /* 64-byte aligned */
+/* Of a linkage that keeps LLVM from looking into it, so that it stays a load. */
+LLVMValueRef cy_shared_opaque(cy_cg *cg, const char *name, LLVMValueRef contents);
 /* Opens a function of type cyrt_kernel and sets cg->args, begin, end, worker. */
 LLVMValueRef cy_kernel_begin(cy_cg *cg, const char *name, int flags);
 /* Ends the open function: `ret` or, with NULL, no value. */
@@ -237,8 +239,9 @@ void cy_transpose8(cy_cg *cg, LLVMValueRef v[8]);
 LLVMValueRef cy_strided_lanes(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, unsigned first, unsigned step, unsigned n);
 /* Lanes of a and b in turn. */
 LLVMValueRef cy_interleaved(cy_cg *cg, LLVMValueRef a, LLVMValueRef b);
-/* The same of elements of 1 or 2 bytes in each 128 bits, from the lower or the higher half of these: an unpack. Any vectors of
- * 4 * W bytes. */
+/* The same in every group of so many lanes, of the groups' lower or higher halves. */
+LLVMValueRef cy_interleaved_halves(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, unsigned group, bool high);
+/* .. of elements of 1 or 2 bytes in each 128 bits: an unpack. Any vectors of 4 * W bytes. */
 LLVMValueRef cy_unpacked(cy_cg *cg, LLVMValueRef a, LLVMValueRef b, unsigned bytes, bool high);
 /* The first n lanes of a vector in memory, the others being 0; nothing behind them is read. */
 LLVMValueRef cy_load_first(cy_cg *cg, LLVMTypeRef vector, LLVMValueRef p, unsigned n, unsigned align);

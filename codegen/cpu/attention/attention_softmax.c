@@ -72,10 +72,8 @@ static V change_rest(cy_cg *cg, const work *w, line *l, V from, V best) {
   int64_t n;
   if (cy_is_const(l->n, &n) && n % W == 0)
     return best;
-  V rest = LLVMConstNull(cg->vf);
-  cy_if some;
-  LLVMBasicBlockRef before = LLVMGetInsertBlock(cg->b);
-  cy_if_begin(cg, &some, cy_icmp(cg, LLVMIntSLT, from, l->n));
+  cy_either some;
+  cy_either_begin(cg, &some, cy_icmp(cg, LLVMIntSLT, from, l->n), best);
   if (changes(w->a) && cy_is_const(l->n, &n)) {
     changed(cg, w, l, from, (unsigned)(n % W));
   } else if (changes(w->a)) {
@@ -85,13 +83,7 @@ static V change_rest(cy_cg *cg, const work *w, line *l, V from, V best) {
     cy_loop_end(cg, &j, NULL);
   }
   cy_store(cg, minus_infinity(cg, W), cy_gepf(cg, l->s, l->n), 4);
-  rest = cy_fmax(cg, cy_load(cg, cg->vf, cy_gepf(cg, l->s, from), 4), best);
-  LLVMBasicBlockRef then = LLVMGetInsertBlock(cg->b);
-  cy_if_end(cg, &some);
-  V phi = LLVMBuildPhi(cg->b, cg->vf, "");
-  LLVMAddIncoming(phi, &best, &before, 1);
-  LLVMAddIncoming(phi, &rest, &then, 1);
-  return phi;
+  return cy_either_end(cg, &some, cy_fmax(cg, cy_load(cg, cg->vf, cy_gepf(cg, l->s, from), 4), best));
 }
 
 /* Row r's greatest score. */

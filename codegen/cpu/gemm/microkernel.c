@@ -477,12 +477,7 @@ static void emit_inline_tile(cy_cg *cg, const cy_microkernel *k, const panel *p,
 static int64_t group_choose(const cy_cg *cg, const cy_microkernel *k) {
   const int64_t columns = 256; /* of a tile's accumulators, which wait for the epilogue */
   int64_t cache = (int64_t)(k->ints.bits ? cg->model.converted_group : cg->model.panel_group);
-  int64_t taps = 0, c = 0, NR = (int64_t)k->tile.nv * cg->W;
-  cy_is_const(k->taps, &taps);
-  cy_is_const(k->c, &c);
-  taps = taps < k->tap_block ? taps : k->tap_block;
-  c = c < k->c_block ? c : k->c_block;
-  int64_t bytes = taps * c * row_bytes(cg, k), group = bytes ? cache / bytes : 1;
+  int64_t NR = (int64_t)k->tile.nv * cg->W, bytes = cy_block_depth(k) * row_bytes(cg, k), group = bytes ? cache / bytes : 1;
   if (group > columns / NR)
     group = columns / NR;
   if (group > k->cbuf_panels)

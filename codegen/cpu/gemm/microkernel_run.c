@@ -9,8 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What puts eight halves, twice side by side, into the high halves of lanes, and zeros below. Of a linkage that keeps LLVM
- * from looking into it. */
+/* What puts eight halves, twice side by side, into the high halves of lanes, and zeros below. */
 static V shuffle_of_bf16(cy_cg *cg) {
   static const char name[] = "cyk_bf16_bytes";
   V byte[32], found = cy_shared_find(cg, name);
@@ -18,10 +17,7 @@ static V shuffle_of_bf16(cy_cg *cg) {
     return found;
   for (int i = 0; i < 32; i++)
     byte[i] = LLVMConstInt(cg->i8, i % 4 < 2 ? 0x80 : (unsigned)(i / 4 * 2 + i % 2), 0);
-  found = cy_shared_constant(cg, name, LLVMConstVector(byte, 32));
-  if (LLVMGetLinkage(found) == LLVMLinkOnceODRLinkage)
-    LLVMSetLinkage(found, LLVMLinkOnceAnyLinkage);
-  return found;
+  return cy_shared_opaque(cg, name, LLVMConstVector(byte, 32));
 }
 
 /* AVX2: a shuffle of bytes. LLVM would make of it what widens them and a shift: two instructions on the ports that fma

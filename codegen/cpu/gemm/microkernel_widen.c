@@ -64,13 +64,17 @@ typedef struct piece {
 
 static unsigned lanes_of(const cy_cg *cg, const piece *p, unsigned j) { return j + 1 < p->vectors ? cg->W : p->lanes; }
 
+/* The `lanes` lanes of v as n; behind them is the first one again. */
+static V filled_up(cy_cg *cg, V v, unsigned lanes, unsigned n) {
+  int some[16];
+  for (unsigned i = 0; i < n; i++)
+    some[i] = i < lanes ? (int)i : 0;
+  return lanes == n ? v : cy_shuffle(cg, v, v, some, n);
+}
+
 /* So many elements of a vector of `type`, as W; those behind are not read. */
 static V load_lanes(cy_cg *cg, LLVMTypeRef type, V at, unsigned lanes) {
-  V v = cy_load(cg, LLVMVectorType(type, lanes), at, 1);
-  int some[16];
-  for (unsigned i = 0; i < cg->W; i++)
-    some[i] = i < lanes ? (int)i : 0;
-  return lanes == cg->W ? v : cy_shuffle(cg, v, v, some, cg->W);
+  return filled_up(cg, cy_load(cg, LLVMVectorType(type, lanes), at, 1), lanes, cg->W);
 }
 
 static V wide_of(cy_cg *cg, V ints, bool is_signed) {
@@ -110,15 +114,10 @@ static void store_floats(cy_cg *cg, const cy_microkernel *k, const piece *p, V r
 }
 
 V cy_bf16_pairs(cy_cg *cg, V first, V second, unsigned lanes) {
-  V args[2] = {second, first};
-  int fill[16], mix[32];
-  for (unsigned i = 0; i < 16; i++) {
-    fill[i] = i < lanes ? (int)i : 0;
-    mix[2 * i] = (int)i;
-    mix[2 * i + 1] = 16 + (int)i;
-  }
-  for (int i = 0; i < 2 && lanes < 16; i++)
-    args[i] = cy_shuffle(cg, args[i], args[i], fill, 16);
+  V high = filled_up(cg, second, lanes, 16), args[2] = {high, filled_up(cg, first, lanes, 16)};
+  int mix[32];
+  for (int i = 0; i < 32; i++)
+    mix[i] = i / 2 + i % 2 * 16;
   V halves = cy_intrinsic_of(cg, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", NULL, 0, args, 2);
   halves = LLVMBuildBitCast(cg->b, halves, LLVMVectorType(cg->i16, 32), "");
   return cy_shuffle(cg, halves, halves, mix, 2 * lanes);

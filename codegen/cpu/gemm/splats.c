@@ -25,7 +25,6 @@ static bool is_splat(cy_cg *cg, LLVMValueRef c) {
   return true;
 }
 
-/* Of a linkage that keeps LLVM from putting the constant back. */
 static LLVMValueRef shared(cy_cg *cg, LLVMValueRef number) {
   char name[40];
   LLVMValueRef lanes[LANES];
@@ -35,10 +34,7 @@ static LLVMValueRef shared(cy_cg *cg, LLVMValueRef number) {
     return found;
   for (int i = 0; i < LANES; i++)
     lanes[i] = number;
-  found = cy_shared_constant(cg, name, LLVMConstVector(lanes, LANES));
-  if (LLVMGetLinkage(found) == LLVMLinkOnceODRLinkage)
-    LLVMSetLinkage(found, LLVMLinkOnceAnyLinkage);
-  return found;
+  return cy_shared_opaque(cg, name, LLVMConstVector(lanes, LANES));
 }
 
 /* The vector, loaded in front of `user`. */

@@ -55,14 +55,6 @@ static V two_groups(cy_lp *p, V a, int ga, V b, int gb) {
   return cy_shuffle(p->cg, a, b, order, 2 * GROUP);
 }
 
-/* In every group of so many lanes elements of a and b by turns: of their first halves, or their second ones. */
-static V interleaved_halves(cy_lp *p, V a, V b, unsigned group, bool second) {
-  int order[MAX_LANES];
-  for (unsigned i = 0; i < p->lanes; i++)
-    order[i] = (int)(i - i % group + (second ? group / 2 : 0) + i % group / 2 + (i % 2 ? p->lanes : 0));
-  return cy_shuffle(p->cg, a, b, order, p->lanes);
-}
-
 /* out[i], group g: v[0 .. group) of lane group * g + i. */
 static void exchange(cy_lp *p, const V *v, unsigned group, V *out) {
   V from[MAX_ITERATIONS];
@@ -72,7 +64,7 @@ static void exchange(cy_lp *p, const V *v, unsigned group, V *out) {
     for (unsigned i = 0; i < group; i++)
       from[i] = out[i];
     for (unsigned i = 0; i < group; i++)
-      out[i] = interleaved_halves(p, from[i / 2], from[i / 2 + group / 2], group, i % 2);
+      out[i] = cy_interleaved_halves(p->cg, from[i / 2], from[i / 2 + group / 2], group, i % 2);
   }
 }
 

@@ -214,12 +214,10 @@ static V load_uniform(cy_lp *p, const cy_expr_info *x) {
 static V load_contiguous(cy_lp *p, cy_karg arg, V offset) {
   cy_cg *cg = p->cg;
   cy_dtype t = p->args[arg].dtype;
-  T type = cy_lp_mem(cg, t, p->lanes), types[2] = {type, cg->ptr};
   if (!p->guard)
     return load_vector(p, arg, offset, p->lanes);
   V at = address(p, arg, offset);
-  V a[4] = {at, cy_i32(cg, (int)cy_lp_bytes(t)), guard_mask(p), LLVMConstNull(type)};
-  return cy_intrinsic_of(cg, "llvm.masked.load", types, 2, a, 4);
+  return cy_load_masked(cg, cy_lp_mem(cg, t, p->lanes), at, guard_mask(p), cy_lp_bytes(t));
 }
 
 static V reversed(cy_lp *p, V v) {

@@ -69,17 +69,10 @@ static V permuted(cy_cg *cg, const V *table, unsigned n, V index, unsigned lanes
 
 /* The table's elements from `at` on, `count` of them, in floats. */
 static void load_table(cy_cg *cg, V at, int64_t count, unsigned lanes, V *out) {
-  T type = LLVMVectorType(cg->f32, lanes), types[2] = {type, cg->ptr};
-  for (int64_t i = 0; i * lanes < count; i++) {
-    V from = cy_gepc(cg, at, i * lanes * 4), valid[16];
-    if ((i + 1) * lanes <= count) {
-      out[i] = cy_load(cg, type, from, 4);
-      continue;
-    }
-    for (unsigned k = 0; k < lanes; k++)
-      valid[k] = LLVMConstInt(cg->i1, i * lanes + k < count, 0);
-    V a[4] = {from, cy_i32(cg, 4), LLVMConstVector(valid, lanes), LLVMConstNull(type)};
-    out[i] = cy_intrinsic_of(cg, "llvm.masked.load", types, 2, a, 4);
+  T type = LLVMVectorType(cg->f32, lanes);
+  for (int64_t i = 0, left = count; left > 0; i++, left -= lanes) {
+    V from = cy_gepc(cg, at, i * lanes * 4);
+    out[i] = left >= lanes ? cy_load(cg, type, from, 4) : cy_load_first(cg, type, from, (unsigned)left, 4);
   }
 }
 
