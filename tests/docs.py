@@ -232,8 +232,8 @@ def cpu_features():
 
 
 # Files that select instructions may ask for AVX-512, the one that fills in what a CPU has may look at its model.
-SELECTING = ('loops/loops_ops.c', 'loops/loops_expr.c', 'loops/loops_lookup.c', 'loops/loops.c', 'attention/attention_softmax.c',
-             'attention/attention_int.h', 'gemm/microkernel_run.c', 'gemm/microkernel_weigh.c', 'gemm/microkernel_widen.c', 'gemm/splats.c',
+SELECTING = ('loops/loops_ops.c', 'loops/loops_expr.c', 'loops/loops_lookup.c', 'attention/attention_softmax.c',
+             'attention/attention_int.h', 'gemm/microkernel_run.c', 'gemm/microkernel_weigh.c', 'gemm/splats.c',
              'int8/int_kernel.c', 'copy_rows.c', 'emit.c', 'emit.h')
 MODELLING = ('cost.c', 'cost.h', 'cpus.c', 'cpu.c', 'emit.c', 'emit.h')
 

@@ -28,8 +28,8 @@ double cy_cost_reloads(const cy_cg *cg, double bytes, double beside);
 double cy_cost_fmas(const cy_cg *cg, double products); /* whose factors are near */
 /* The same at another share of the peak, of `fmas` instructions. */
 double cy_cost_instructions(const cy_cg *cg, double fmas, double share);
-/* A product, or a convolution of the direct form: fmas or weights from memory, whichever take longer; and `outputs` accumulators that
- * are stored. */
+/* A product, or a convolution of the direct form: fmas or weights from memory, whichever take longer; and `outputs`
+ * accumulators that are stored. */
 double cy_cost_plain(const cy_cg *cg, double fma_cycles, double weight_bytes, double outputs);
 /* A product whose weights are stored in `bits`, 16 or 4, and become f32 as they are read. */
 double cy_cost_narrow_weights(const cy_cg *cg, double products, double weights, int bits, double outputs);

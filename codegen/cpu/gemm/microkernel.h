@@ -78,8 +78,8 @@ void cy_run_steps(cy_cg *cg, unsigned mr, unsigned nv, cy_weights weights, const
 /* Loads are not moved across it. Without, LLVM's scheduler spreads the loads of many steps over more registers than
  * there are. */
 void cy_emit_fence(cy_cg *cg);
-/* Neither loads nor what makes these n accumulators are moved across it. For Zen 4 and 5, LLVM would put loads of many steps, and
- * the fences between them, in front of all accumulators: a convolution of 8x8, 4 to 32 channels, took 34 us instead of 26. */
+/* Neither loads nor what makes these n accumulators are moved across it. For Zen 4 and 5, LLVM would put loads of many
+ * steps, and the fences between them, in front of all accumulators: a convolution of 8x8, 4 to 32 channels, took 34 us instead of 26. */
 void cy_accumulators_fence(cy_cg *cg, unsigned n, V *v);
 /* p, of which LLVM knows nothing more. */
 V cy_opaque(cy_cg *cg, V p);

@@ -70,8 +70,8 @@ double cy_tile_cycles(const cy_cg *cg, cy_tile t, int64_t rows, int64_t n) {
   return sum;
 }
 
-/* Where tiles of the last panel have too few accumulators to hide the latency of fma, as those of 80 columns by 64 and 16, another shape
- * has them share columns more evenly: of 100 to 400 rows, 80 columns and 184 to 672 k, six layers of efficientnet_b0 and
+/* Where tiles of the last panel have too few accumulators to hide the latency of fma, as those of 80 columns by 64 and 16,
+ * another shape has them share columns more evenly: of 100 to 400 rows, 80 columns and 184 to 672 k, six layers of efficientnet_b0 and
  * mobilenet_v3_large took 6 to 10 % less time by 8x3 (Zen 5). */
 cy_tile cy_tile_choose_floats(const cy_cg *cg, int64_t rows, int64_t n) {
   const double worth = 0.95;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* microkernel_weigh.c - the inner loop of a micro-kernel whose A becomes weights of a softmax on its way.
  *
- * Comes in: rows of scores, a number for each that is subtracted, packed B, accumulators of products as values. Goes out: code that
+ * Comes in: rows of scores, a number for each that is subtracted, packed B, accumulators as values. Goes out: code that
  * puts 2^(score - shift) in the place of 16 scores of each row, 16 steps of k before they are multiplied; what becomes of
- * the accumulators of products, and the sums of the weights.
+ * the accumulators, and the sums of the weights.
  * Products keep those ports busy that multiply. A weight by itself waits for the steps of its polynomial, and for ports
  * that add; spread over the steps of k both go on beside the products, and what is left to pay for is the multiplications.
  * So there are as few as can be: 2^y is that of y rounded down to 1/32, from a table of two vectors, times a
