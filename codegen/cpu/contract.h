@@ -165,12 +165,40 @@ void cy_packing_single(cy_packing *out, cy_arena *arena, cy_pack_layout layout, 
 
 typedef LLVMValueRef cy_formula(cy_cg *cg, const void *plan); /* an i64, made of constants and args */
 
+/* ---- tasks: each has a block of rows and a block of columns of a product (gemm/microkernel_tasks.c) ---- */
+
+typedef struct cy_task_axis {
+  LLVMValueRef count, blocks; /* rows, or panels of columns, and their blocks; NULL: there is one */
+  int64_t unit;  /* blocks are equal shares, in multiples of so many but at the end; 0: they have .. */
+  int64_t block; /* .. so many each, but the last one */
+} cy_task_axis;
+typedef struct cy_task_grid {
+  LLVMValueRef products; /* matrices, or groups of channels; NULL: one */
+  cy_task_axis rows, columns;
+  bool columns_outer; /* tasks that follow each other have the same columns; else the same rows, .. */
+  int64_t run;        /* .. and so many of those are done as one; 0: each by itself */
+} cy_task_grid;
+typedef cy_task_grid cy_task_cut(cy_cg *cg, const void *plan);
+
+typedef struct cy_share {
+  LLVMValueRef begin, end;
+} cy_share;
+typedef struct cy_task {
+  LLVMValueRef number, product, row_block; /* which it is of all tasks; its product; which block of that product's rows */
+  cy_share rows, columns;
+} cy_task;
+typedef void cy_task_body(cy_cg *cg, void *frame, const cy_task *task); /* frame: what tasks share */
+
+/* ---- phases ---- */
+
 /* One of a plan's phases: code that does tasks [cg->begin, cg->end), in a function of this name. */
 typedef struct cy_phase_form {
   const char *suffix;               /* of the name, behind the kernel's */
   bool (*wanted)(const void *plan); /* NULL: always */
   void (*emit)(cy_cg *cg, const void *plan, const char *name);
-  cy_formula *tasks;
+  cy_formula *tasks; /* how many; NULL: as the grid says */
+  cy_task_cut *grid;
+  cy_task_body *body; /* in place of emit, where tasks share nothing but the plan, which is their frame */
 } cy_phase_form;
 
 /* What makes code of contractions of one kind. To add one: its file, its name below, and where it is chosen

@@ -140,8 +140,10 @@ static V row_count(cy_cg *cg, const att *a) {
   return n;
 }
 
-static V chunk_count(cy_cg *cg, const att *a) { return cy_ceil_div(cg, row_count(cg, a), cy_i64(cg, a->chunk)); }
-static V task_count(cy_cg *cg, const void *ctx) { return cy_mul(cg, outer_count(cg, ctx), chunk_count(cg, ctx)); }
+static cy_task_grid grid_of(cy_cg *cg, const void *of) {
+  const att *a = of;
+  return (cy_task_grid){.products = outer_count(cg, a), .rows = cy_axis_pieces(cg, row_count(cg, a), a->chunk)};
+}
 
 static V panels_k(cy_cg *cg, const att *a) { return cy_ceil_div(cg, cy_size(cg, a->d->keys), cy_i64(cg, a->nr_k)); }
 
@@ -501,25 +503,25 @@ static void place_head(cy_cg *cg, const att *a, const V *idx, V *out_k, V *out_v
   *out_v = cy_gep(cg, cy_arg_ptr(cg, d->v_slot), cy_mulc(cg, cy_batch_offset(cg, idx, d->v_batch, outer), size));
 }
 
-static void emit_task(cy_cg *cg, void *frame_of, V task) {
+static void emit_task(cy_cg *cg, void *frame_of, const cy_task *t) {
   work *w = frame_of;
   const att *a = w->a;
   const cy_attention_desc *d = a->d;
   int outer = d->n_batch - a->shared;
-  V chunks = chunk_count(cg, a), flat = cy_div(cg, task, chunks), rows = row_count(cg, a);
-  V begin = cy_mulc(cg, cy_mod(cg, task, chunks), a->chunk), end = cy_imin(cg, rows, cy_addc(cg, begin, a->chunk));
-  V next = cy_imin(cg, cy_addc(cg, task, 1), cy_addc(cg, cg->end, -1)), idx[CY_GEMM_BATCH];
-  cy_batch_split(cg, d->batch, outer, cy_div(cg, next, chunks), idx);
+  cy_task_axis all = grid_of(cg, a).rows;
+  V begin = t->rows.begin, end = t->rows.end, idx[CY_GEMM_BATCH];
+  V next = cy_imin(cg, cy_addc(cg, t->number, 1), cy_addc(cg, cg->end, -1));
+  cy_batch_split(cg, d->batch, outer, cy_div(cg, next, all.blocks), idx);
   place_head(cg, a, idx, &w->next_k, &w->next_v);
-  cy_batch_split(cg, d->batch, outer, flat, w->idx);
+  cy_batch_split(cg, d->batch, outer, t->product, w->idx);
   place_head(cg, a, w->idx, &w->k, &w->v);
-  w->head = flat;
+  w->head = t->product;
   if (!a->few || !a->many) {
     emit_rows(cg, w, begin, end, a->few);
     return;
   }
   cy_if choice;
-  cy_if_begin(cg, &choice, cy_icmp(cg, LLVMIntSLE, rows, cy_i64(cg, FEW)));
+  cy_if_begin(cg, &choice, cy_icmp(cg, LLVMIntSLE, all.count, cy_i64(cg, FEW)));
   emit_rows(cg, w, begin, end, true);
   cy_if_else(cg, &choice);
   emit_rows(cg, w, begin, end, false);
@@ -530,10 +532,8 @@ static void emit(cy_cg *cg, const void *of, const char *name) {
   const att *a = of;
   const cy_attention_desc *d = a->d;
   work w = {.a = a, .rows_fn = cy_attention_softmax_emit(cg, a)};
-  cy_kernel_begin(cg, name, 0);
-  cy_epilogue_open(&d->epilogue, cg);
+  V scratch = cy_phase_begin(cg, name, 0, &d->epilogue, d->scratch_slot, worker_bytes, a);
   areas at = place_areas(cg, a);
-  V scratch = cy_scratch(cg, d->scratch_slot, at.end);
   w.keys_at = cy_gep(cg, scratch, at.keys);
   w.values_at = cy_gep(cg, scratch, at.values);
   w.query_area = w.queries = cy_gep(cg, scratch, at.queries);
@@ -559,7 +559,7 @@ static void emit(cy_cg *cg, const void *of, const char *name) {
   if (a->amx)
     cy_int_gemm_amx_begin(cg);
   V before = a->late ? cy_attention_flush_begin(cg) : NULL; /* setting it takes too long for each block */
-  cy_tasks_emit(cg, emit_task, &w);
+  cy_tasks_emit(cg, grid_of, a, emit_task, &w);
   if (a->late)
     cy_attention_flush_end(cg, before);
   if (a->amx)
@@ -583,5 +583,5 @@ static void describe(const void *of, char *text, size_t size) {
 const cy_generator cy_attention_generator = {.plan = plan_make,
                                              .name = name_of,
                                              .describe = describe,
-                                             .phase = {{"", NULL, emit, task_count}},
+                                             .phase = {{"", NULL, emit, .grid = grid_of}},
                                              .worker_bytes = worker_bytes};

@@ -224,23 +224,23 @@ static V block_positions(cy_cg *cg, const conv *c) {
   return cy_mulc(cg, cy_imin(cg, outputs_along(cg, &c->axis[2]), cy_i64(cg, c->piece)), c->row_block);
 }
 
-/* Tasks of a row. */
-static V row_pieces(cy_cg *cg, const conv *c) {
-  return cy_ceil_div(cg, outputs_along(cg, &c->axis[2]), cy_i64(cg, c->piece));
+static cy_task_axis row_axis(cy_cg *cg, const conv *c) {
+  return cy_axis_shares(cg, outputs_along(cg, &c->axis[2]), c->tile.mr, c->piece);
 }
 
-static V position_blocks(cy_cg *cg, const conv *c) {
-  V rows = row_count(cg, c), width = outputs_along(cg, &c->axis[2]);
+/* Blocks of positions; in copied mode of output rows, or pieces of these. */
+static cy_task_grid grid_of(cy_cg *cg, const void *of) {
+  const conv *c = of;
+  V rows = row_count(cg, c);
+  cy_task_grid grid = {.products = c->groups > 1 ? cy_i64(cg, c->groups) : NULL, .columns_outer = c->columns_outer};
   if (c->mode != MODE_RUNS_COPIED)
-    return cy_ceil_div(cg, cy_mul(cg, rows, width), cy_i64(cg, c->blocks.mb));
-  return c->row_block > 1 ? cy_ceil_div(cg, rows, cy_i64(cg, c->row_block)) : cy_mul(cg, rows, row_pieces(cg, c));
-}
-
-static int64_t column_blocks(const conv *c) { return cy_ceil(panel_count(c), c->blocks.nb); }
-
-static V task_count(cy_cg *cg, const void *ctx) {
-  const conv *c = ctx;
-  return cy_mulc(cg, position_blocks(cg, c), c->groups * column_blocks(c));
+    grid.rows = cy_axis_shares(cg, cy_mul(cg, rows, outputs_along(cg, &c->axis[2])), c->tile.mr, c->blocks.mb);
+  else if (c->row_block > 1)
+    grid.rows = cy_axis_shares(cg, rows, 1, c->row_block);
+  else
+    grid.rows = cy_axis_pieces(cg, cy_mul(cg, rows, row_axis(cg, c).blocks), 1);
+  grid.columns = cy_axis_shares(cg, cy_i64(cg, panel_count(c)), 1, c->blocks.nb);
+  return grid;
 }
 
 /* Input columns that so many outputs of a row read. */
@@ -457,18 +457,17 @@ static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
 /* Is it worth asking whether all positions of a tile lie outside the feature map? */
 static bool may_skip(const conv *c) { return c->mode == MODE_POSITIONS && c->taps > 1 && c->klen >= 16; }
 
-static cy_share positions_of_block(cy_cg *cg, const frame *f, V block) {
+/* What the task's rows are as positions. */
+static cy_share positions_in(cy_cg *cg, const frame *f, cy_share rows) {
   const conv *c = f->c;
-  V rows = row_count(cg, c);
   if (c->mode != MODE_RUNS_COPIED)
-    return cy_share_rows(cg, c->tile, cy_mul(cg, rows, f->out[2]), c->blocks.mb, block);
-  if (c->row_block == 1) {
-    V pieces = row_pieces(cg, c), first = cy_mul(cg, cy_div(cg, block, pieces), f->out[2]);
-    cy_share s = cy_share_rows(cg, c->tile, f->out[2], c->piece, cy_mod(cg, block, pieces));
-    return (cy_share){cy_add(cg, first, s.begin), cy_add(cg, first, s.end)};
-  }
-  cy_share s = cy_share_of(cg, rows, position_blocks(cg, c), block);
-  return (cy_share){cy_mul(cg, s.begin, f->out[2]), cy_mul(cg, s.end, f->out[2])};
+    return rows;
+  if (c->row_block > 1)
+    return (cy_share){cy_mul(cg, rows.begin, f->out[2]), cy_mul(cg, rows.end, f->out[2])};
+  cy_task_axis row = row_axis(cg, c);
+  V first = cy_mul(cg, cy_div(cg, rows.begin, row.blocks), f->out[2]), piece = cy_mod(cg, rows.begin, row.blocks);
+  cy_share s = cy_axis_share(cg, &row, piece, piece);
+  return (cy_share){cy_add(cg, first, s.begin), cy_add(cg, first, s.end)};
 }
 
 static unsigned tails_of_blocks(const conv *c) {
@@ -481,29 +480,21 @@ static unsigned tails_of_blocks(const conv *c) {
   return cy_tails(c->tile, few, few) | (rows % blocks ? cy_tails(c->tile, few + width, few + width) : 0);
 }
 
-static void emit_task(cy_cg *cg, void *frame_of, V task) {
+static void emit_task(cy_cg *cg, void *frame_of, const cy_task *t) {
   const frame *f = frame_of;
   const conv *c = f->c;
-  V cb = cy_i64(cg, column_blocks(c));
-  cy_task_place at = cy_task_split(cg, task, position_blocks(cg, c), cb, c->groups > 1, c->columns_outer);
-  cy_share p = positions_of_block(cg, f, at.rows), q = cy_share_of(cg, cy_i64(cg, panel_count(c)), cb, at.columns);
-  V group = at.product;
-  V count = cy_sub(cg, p.end, p.begin);
-  emit_tables(cg, f, p.begin, count);
+  V group = t->product;
+  cy_task task = *t;
+  task.rows = positions_in(cg, f, t->rows);
+  cy_microkernel micro = micro_shape(cg, c);
+  cy_microkernel_task(cg, &micro, &task, cy_i64(cg, panel_count(c)), cy_cconst(c->n), c->last);
+  emit_tables(cg, f, task.rows.begin, micro.rows);
   V weights = cy_gepc(cg, cy_arg_ptr(cg, c->d->b_slot), c->weights_at);
   int64_t group_bytes = c->taps * c->klen * cy_panel_columns(c->n, c->nr, c->last) * cy_weight_bytes(c->d->weights);
   cy_rows index = {row_index, (void *)f, (unsigned)c->n_idx};
   cy_output_block_outputs outputs = {c->d, c->output_block};
   cy_epilogue places = cy_output_block_epilogue(&outputs);
-  cy_microkernel micro = micro_shape(cg, c);
   micro.b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes));
-  micro.ldb = cy_i64(cg, c->nr * cy_weight_bytes(c->d->weights));
-  micro.last = c->last;
-  micro.n = cy_i64(cg, c->n);
-  micro.panels = cy_i64(cg, panel_count(c));
-  micro.p0 = q.begin;
-  micro.p1 = q.end;
-  micro.rows = count;
   micro.tails = tails_of_blocks(c);
   micro.tab = cy_gep(cg, f->scratch, f->r.table);
   micro.tab_stride = cy_mulc(cg, f->row, 8);
@@ -512,7 +503,6 @@ static void emit_task(cy_cg *cg, void *frame_of, V task) {
   micro.cbuf = cy_gep(cg, f->scratch, f->r.cbuf);
   micro.widened = cy_gep(cg, f->scratch, f->r.widened);
   micro.col0 = cy_mulc(cg, group, c->n);
-  micro.tail_lanes = (unsigned)(c->n % cg->W);
   micro.epilogue = c->output_block.count > 1 ? &places : &c->d->epilogue;
   micro.index = &index;
   if (c->output_block.lane_reduce.lanes)
@@ -525,10 +515,8 @@ static V address(cy_cg *cg, V p) { return LLVMBuildPtrToInt(cg->b, p, cg->i64, "
 
 static void emit_part(cy_cg *cg, const direct *p, const conv *c, const char *name, int flags) {
   const cy_conv_desc *d = c->d;
-  cy_kernel_begin(cg, name, flags);
-  cy_epilogue_open(&d->epilogue, cg);
-  frame f = {.c = c, .r = regions_of(cg, c), .row = table_row(cg, c)};
-  f.scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p));
+  V scratch = cy_phase_begin(cg, name, flags, &d->epilogue, d->scratch_slot, worker_bytes, p);
+  frame f = {.c = c, .r = regions_of(cg, c), .scratch = scratch, .row = table_row(cg, c)};
   f.input = address(cg, cy_arg_ptr(cg, d->a_slot));
   f.zeros = address(cg, cy_zeros(cg, (c->mode == MODE_POSITIONS ? d->cin : c->klen) * 4));
   f.in_n = cy_mulc(cg, cy_size(cg, d->in_n), 4);
@@ -537,7 +525,7 @@ static void emit_part(cy_cg *cg, const direct *p, const conv *c, const char *nam
     f.in_stride[i] = cy_mulc(cg, cy_size(cg, c->axis[i].in_stride), 4);
     f.out[i] = outputs_along(cg, &c->axis[i]);
   }
-  cy_tasks_emit(cg, emit_task, &f);
+  cy_tasks_emit(cg, grid_of, c, emit_task, &f);
   cy_fn_end(cg, NULL);
 }
 
@@ -545,7 +533,7 @@ static V all_tasks(cy_cg *cg, const void *ctx) {
   const direct *p = ctx;
   V sum = cy_i64(cg, 0);
   for (int i = 0; i < p->parts; i++)
-    sum = cy_add(cg, sum, task_count(cg, &p->part[i]));
+    sum = cy_add(cg, sum, cy_task_count(cg, grid_of, &p->part[i]));
   return sum;
 }
 
@@ -559,7 +547,7 @@ static void emit_parts(cy_cg *cg, const direct *p, const char *kernel) {
   cy_kernel_begin(cg, kernel, 0);
   V base = cy_i64(cg, 0);
   for (int i = 0; i < p->parts; i++) {
-    V count = task_count(cg, &p->part[i]), lo = cy_imax(cg, cy_sub(cg, cg->begin, base), cy_i64(cg, 0));
+    V count = cy_task_count(cg, grid_of, &p->part[i]), lo = cy_imax(cg, cy_sub(cg, cg->begin, base), cy_i64(cg, 0));
     V args[4] = {cg->args, lo, cy_imin(cg, cy_sub(cg, cg->end, base), count), cg->worker};
     cy_if some;
     cy_if_begin(cg, &some, cy_icmp(cg, LLVMIntSLT, lo, args[2]));

@@ -165,18 +165,12 @@ static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *ar
 
 /* ---- sizes ---- */
 
-static V pieces(cy_cg *cg, const planar *p) {
-  return cy_ceil_div(cg, cy_size(cg, p->axis[2].out), cy_i64(cg, p->piece));
-}
-
-static V row_blocks(cy_cg *cg, const planar *p) {
-  return cy_ceil_div(cg, cy_size(cg, p->axis[1].out), cy_i64(cg, p->rows));
-}
-
-static V task_count(cy_cg *cg, const void *ctx) {
-  const planar *p = ctx;
-  V rows = cy_mul(cg, cy_size(cg, p->axis[0].out), row_blocks(cg, p));
-  return cy_mul(cg, cy_mul(cg, cy_mulc(cg, cy_size(cg, p->d->batch), p->groups), rows), pieces(cg, p));
+static cy_task_grid grid_of(cy_cg *cg, const void *of) {
+  const planar *p = of;
+  V groups = cy_mulc(cg, cy_size(cg, p->d->batch), p->groups);
+  return (cy_task_grid){.products = cy_mul(cg, groups, cy_size(cg, p->axis[0].out)),
+                        .rows = cy_axis_pieces(cg, cy_size(cg, p->axis[1].out), p->rows),
+                        .columns = cy_axis_pieces(cg, cy_size(cg, p->axis[2].out), p->piece)};
 }
 
 /* Scratch: what is kept of each row, and, where there are phases, a row as it was. */
@@ -387,22 +381,19 @@ static void emit_rows(cy_cg *cg, const frame *f) {
   cy_loop_end(cg, &r, NULL);
 }
 
-static V next_digit(cy_cg *cg, V *number, V base) {
-  V digit = cy_mod(cg, *number, base);
-  *number = cy_div(cg, *number, base);
-  return digit;
-}
-
-static void emit_task(cy_cg *cg, void *of, V number) {
+static void emit_task(cy_cg *cg, void *of, const cy_task *t) {
   frame *f = of;
   const planar *p = f->p;
-  f->x0 = cy_mulc(cg, next_digit(cg, &number, pieces(cg, p)), p->piece);
-  f->o[1] = cy_mulc(cg, next_digit(cg, &number, row_blocks(cg, p)), p->rows);
-  f->o[0] = next_digit(cg, &number, cy_size(cg, p->axis[0].out));
-  f->group = next_digit(cg, &number, cy_i64(cg, p->groups));
-  f->n = number;
-  f->count = cy_imin(cg, cy_i64(cg, p->piece), cy_sub(cg, cy_size(cg, p->axis[2].out), f->x0));
-  f->rows = cy_imin(cg, cy_i64(cg, p->rows), cy_sub(cg, cy_size(cg, p->axis[1].out), f->o[1]));
+  const cy_csize sizes[] = {p->d->batch, cy_cconst(p->groups), p->axis[0].out};
+  V idx[3];
+  cy_batch_split(cg, sizes, 3, t->product, idx);
+  f->n = idx[0];
+  f->group = idx[1];
+  f->o[0] = idx[2];
+  f->o[1] = t->rows.begin;
+  f->x0 = t->columns.begin;
+  f->count = cy_sub(cg, t->columns.end, f->x0);
+  f->rows = cy_sub(cg, t->rows.end, f->o[1]);
   copy_rows(cg, f);
   emit_rows(cg, f);
 }
@@ -410,19 +401,14 @@ static void emit_task(cy_cg *cg, void *of, V number) {
 static void emit(cy_cg *cg, const void *of, const char *name) {
   const planar *p = of;
   const cy_conv_desc *d = p->d;
-  cy_kernel_begin(cg, name, 0);
-  cy_epilogue_open(&d->epilogue, cg);
-  frame f = {.p = p, .input = cy_arg_ptr(cg, d->a_slot), .offsets = tap_offsets(cg, p)};
-  f.scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p));
+  V scratch = cy_phase_begin(cg, name, 0, &d->epilogue, d->scratch_slot, worker_bytes, p);
+  frame f = {.p = p, .input = cy_arg_ptr(cg, d->a_slot), .offsets = tap_offsets(cg, p), .scratch = scratch};
   f.acc = cy_alloca(cg, (int64_t)p->mr * p->nv * cg->W * 4);
-  cy_tasks_emit(cg, emit_task, &f);
+  cy_tasks_emit(cg, grid_of, p, emit_task, &f);
   cy_fn_end(cg, NULL);
 }
 
-static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
-  planar p = plan_of(cg, desc);
-  return cy_arena_copy(arena, &p, sizeof p);
-}
+CY_PLAN_MAKE(planar)
 
 static void describe(const void *of, char *text, size_t size) {
   const planar *p = of;
@@ -430,11 +416,11 @@ static void describe(const void *of, char *text, size_t size) {
            (long long)p->piece);
 }
 
-const cy_generator cy_planar_generator = {.plan = plan,
+const cy_generator cy_planar_generator = {.plan = plan_make,
                                           .pack = pack,
                                           .text = "conv planar",
                                           .describe = describe,
-                                          .phase = {{"", NULL, emit, task_count}},
+                                          .phase = {{"", NULL, emit, .grid = grid_of}},
                                           .worker_bytes = worker_bytes};
 
 /* ---- the choice ---- */

@@ -331,10 +331,7 @@ static void emit_row(cy_cg *cg, const dw *p, line *l, V input, V row) {
     emit_unknown_row(cg, p, l);
 }
 
-static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
-  dw p = plan_of(cg, desc);
-  return cy_arena_copy(arena, &p, sizeof p);
-}
+CY_PLAN_MAKE(dw)
 
 static void emit(cy_cg *cg, const void *of, const char *name) {
   const dw *p = of;
@@ -362,7 +359,7 @@ static void describe(const void *of, char *text, size_t size) {
   snprintf(text, size, "tile of %d outputs, tasks of %lld rows", p->tw, (long long)p->row_block);
 }
 
-const cy_generator cy_depthwise_generator = {.plan = plan,
+const cy_generator cy_depthwise_generator = {.plan = plan_make,
                                              .pack = pack,
                                              .text = "conv depthwise",
                                              .describe = describe,

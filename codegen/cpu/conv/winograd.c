@@ -53,9 +53,10 @@ static V tile_count(cy_cg *cg, const wino *w) {
   return cy_mul(cg, maps, cy_mul(cg, tiles_along(cg, w, 1), tiles_along(cg, w, 2)));
 }
 
-V cy_winograd_task_count(cy_cg *cg, const void *ctx) {
-  const wino *w = ctx;
-  return cy_mulc(cg, cy_ceil_div(cg, tile_count(cg, w), cy_i64(cg, w->tiles)), w->parts);
+cy_task_grid cy_winograd_grid(cy_cg *cg, const void *of) {
+  const wino *w = of;
+  return (cy_task_grid){.rows = cy_axis_pieces(cg, tile_count(cg, w), w->tiles),
+                        .columns = {.count = cy_i64(cg, w->panels), .blocks = cy_i64(cg, w->parts), .unit = 1}};
 }
 static int spot_numbers(const wino *w) { return is_deep(w->d) ? SPOT : SPOT - 1; }
 /* Bytes of a point: of V in a block of channels, of U, of M; with a cache line more. */
@@ -634,19 +635,18 @@ void cy_winograd_emit_input(cy_cg *cg, const void *of, const char *name) {
   cy_fn_end(cg, NULL);
 }
 
-static void emit_task(cy_cg *cg, void *of, V number) {
+static void emit_task(cy_cg *cg, void *of, const cy_task *at) {
   task *t = of;
   const wino *w = t->w;
-  V splits = cy_i64(cg, w->parts), first = cy_mulc(cg, cy_div(cg, number, splits), w->tiles);
-  cy_share panels = cy_share_of(cg, cy_i64(cg, w->panels), splits, cy_mod(cg, number, splits));
+  V first = at->rows.begin;
   cy_loop q;
-  t->count = cy_imin(cg, cy_i64(cg, w->tiles), cy_sub(cg, tile_count(cg, w), first));
+  t->count = cy_sub(cg, at->rows.end, first);
   if (w->shared)
     t->v = shared_points(cg, w, first);
   else
     emit_input(cg, t, first, t->count, t->v);
   emit_spots(cg, w, first, t->count, t->spots);
-  cy_loop_begin(cg, &q, panels.begin, panels.end, cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &q, at->columns.begin, at->columns.end, cy_i64(cg, 1), NULL, 0);
   emit_products(cg, t, q.iv);
   emit_output(cg, t, cy_mulc(cg, q.iv, w->nr));
   cy_loop_end(cg, &q, NULL);
@@ -686,10 +686,9 @@ static const char *name_of(const void *of) {
 void cy_winograd_emit(cy_cg *cg, const void *of, const char *name) {
   const wino *w = of;
   const cy_conv_desc *d = w->d;
-  cy_kernel_begin(cg, name, 0);
-  cy_epilogue_open(&d->epilogue, cg);
+  V scratch = cy_phase_begin(cg, name, 0, &d->epilogue, d->scratch_slot, cy_winograd_worker_bytes, w);
   task t = task_begin(cg, w);
-  t.v = cy_scratch(cg, d->scratch_slot, cy_winograd_worker_bytes(cg, w));
+  t.v = scratch;
   t.u = cy_gepc(cg, t.v, w->shared ? 0 : v_bytes(w));
   t.m = cy_gepc(cg, t.u, u_kept(w) * u_bytes(w));
   t.spots = cy_gepc(cg, t.m, m_bytes(w));
@@ -705,7 +704,7 @@ void cy_winograd_emit(cy_cg *cg, const void *of, const char *name) {
     emit_filters(cg, &t, q, of_panel, cy_i64(cg, 0), cy_i64(cg, m_channels(w)));
     cy_loop_end(cg, &slice, NULL);
   }
-  cy_tasks_emit(cg, emit_task, &t);
+  cy_tasks_emit(cg, cy_winograd_grid, w, emit_task, &t);
   cy_fn_end(cg, NULL);
 }
 

@@ -64,14 +64,15 @@ static inline int64_t tile_planes(const wino *w) { return w->pairs ? 2 : 1; }
 
 /* ---- winograd.c: a generator's row, but for the plan, packing and name ---- */
 bool cy_winograd_shares(const void *plan);
-cy_formula cy_winograd_input_count, cy_winograd_task_count, cy_winograd_worker_bytes, cy_winograd_shared_bytes;
+cy_formula cy_winograd_input_count, cy_winograd_worker_bytes, cy_winograd_shared_bytes;
+cy_task_cut cy_winograd_grid;
 void cy_winograd_emit_input(cy_cg *cg, const void *plan, const char *name);
 void cy_winograd_emit(cy_cg *cg, const void *plan, const char *name);
 void cy_winograd_describe(const void *plan, char *text, size_t size);
 #define CY_WINOGRAD_PHASES                                                                                             \
   .describe = cy_winograd_describe,                                                                                    \
   .phase = {{"_input", cy_winograd_shares, cy_winograd_emit_input, cy_winograd_input_count},                           \
-            {"", NULL, cy_winograd_emit, cy_winograd_task_count}},                                                     \
+            {"", NULL, cy_winograd_emit, .grid = cy_winograd_grid}},                                                   \
   .worker_bytes = cy_winograd_worker_bytes, .shared_bytes = cy_winograd_shared_bytes
 
 /* ---- winograd_plan.c ---- */

@@ -15,6 +15,20 @@ V cy_batch_count(cy_cg *cg, const cy_csize *sizes, int n) {
   return count;
 }
 
+int64_t cy_batch_known(const cy_gemm_desc *d) {
+  int64_t count = 1;
+  for (int i = 0; i < d->n_batch; i++)
+    count *= cy_csize_known(d->batch[i]) ? cy_csize_known(d->batch[i]) : 1;
+  return count;
+}
+
+bool cy_batch_all_known(const cy_gemm_desc *d) {
+  for (int i = 0; i < d->n_batch; i++)
+    if (!cy_csize_known(d->batch[i]))
+      return false;
+  return true;
+}
+
 void cy_batch_split(cy_cg *cg, const cy_csize *sizes, int n, V flat, V *idx) {
   for (int i = n - 1; i >= 0; i--) {
     V size = cy_size(cg, sizes[i]);

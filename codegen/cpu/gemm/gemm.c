@@ -18,13 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Weights up to this size stay in cache while workers go through them for one block of rows after the other. Then rows
- * are shared out, as in the kernels around, so that each worker finds in its own cache what it wrote before. */
-enum { SHARED_BYTES = 1 << 20 };
-
-/* Bytes of A, at most, that are made dense along k for all tasks. */
-enum { MAX_TRANSPOSED = 4 << 20 };
-
 /* Tiles of rows, where only running tells how many there are. MIN: no fewer are known to come, and tasks are made for
  * these. WIDENED: for fewer, weights become floats tile by
  * tile. */
@@ -48,19 +41,8 @@ typedef struct gemm {
   cy_blocks plain;  /* tasks of the form without it */
 } gemm;
 
-static int64_t known_batches(const cy_gemm_desc *d) {
-  int64_t count = 1;
-  for (int i = 0; i < d->n_batch; i++)
-    count *= cy_csize_known(d->batch[i]) ? cy_csize_known(d->batch[i]) : 1;
-  return count;
-}
-
-static bool known_all(const cy_gemm_desc *d) {
-  for (int i = 0; i < d->n_batch; i++)
-    if (!cy_csize_known(d->batch[i]))
-      return false;
-  return true;
-}
+/* Products; 0: it is not known how many. */
+static int64_t products_of(const cy_gemm_desc *d) { return cy_batch_all_known(d) ? cy_batch_known(d) : 0; }
 
 static kind kind_choose(const cy_cg *cg, const cy_gemm_desc *d) {
   int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n);
@@ -102,7 +84,7 @@ static int64_t rows_likely(const cy_gemm_desc *d, cy_tile t) {
 static double known_or(cy_csize s, double unknown) { return cy_csize_known(s) ? (double)cy_csize_known(s) : unknown; }
 
 void cy_gemm_text(const cy_gemm_desc *d, const char *type, cy_candidates *c) {
-  const int64_t m = cy_csize_known(d->m), batches = known_all(d) || !d->n_batch ? known_batches(d) : 0;
+  const int64_t m = cy_csize_known(d->m), batches = products_of(d);
   int64_t sizes[] = {m ? m : -1, cy_csize_known(d->n) ? cy_csize_known(d->n) : -1,
                      cy_csize_known(d->k) ? cy_csize_known(d->k) : -1, batches ? batches : -1};
   cy_layer_text(c, "matmul%s%s", type, d->b_packed ? "" : "_ab");
@@ -116,7 +98,7 @@ void cy_gemm_text(const cy_gemm_desc *d, const char *type, cy_candidates *c) {
 static void weigh(const cy_cg *cg, const gemm *g, bool possible, cy_candidates *c) {
   const cy_gemm_desc *d = g->d;
   double m = known_or(d->m, UNKNOWN), n = known_or(d->n, UNKNOWN), k = known_or(d->k, UNKNOWN);
-  double batches = known_all(d) ? (double)known_batches(d) : 1;
+  double batches = products_of(d) ? (double)products_of(d) : 1;
   double worth = d->weights == CY_WEIGHTS_F32 ? cg->model.strassen_worth : cg->model.strassen_worth_half;
   *c = (cy_candidates){.n = 0};
   cy_gemm_text(d, cy_weights_suffix(d->weights), c);
@@ -129,50 +111,77 @@ static void weigh(const cy_cg *cg, const gemm *g, bool possible, cy_candidates *
   cy_candidates_choose(cg, c);
 }
 
-static bool strassen_possible(const cy_cg *cg, gemm *g, int64_t outer, int64_t panels) {
-  int64_t m = cy_csize_known(g->d->m), k = cy_csize_known(g->d->k);
+static int64_t known_panels(const gemm *g) { return cy_ceil(cy_csize_known(g->d->n), g->nr); }
+
+static bool strassen_possible(const cy_cg *cg, gemm *g) {
+  int64_t m = cy_csize_known(g->d->m), k = cy_csize_known(g->d->k), outer = products_of(g->d);
   return cy_form_on(cg, CY_FORM_STRASSEN) && !cg->tile_rows && g->kind == GEMM_PACKED && !g->copy_a &&
          ((cg->model.strassen && !cg->strict_fp) || cg->choices) &&
-         cy_strassen_choose(cg, g->tile, g->d->weights, outer, m, panels, k, g->blocks, &g->fast);
+         cy_strassen_choose(cg, g->tile, g->d->weights, outer, m, known_panels(g), k, g->blocks, &g->fast);
 }
 
-static bool strassen_chosen(const cy_cg *cg, gemm *g, int64_t outer, int64_t panels) {
+static bool strassen_chosen(const cy_cg *cg, gemm *g) {
   cy_candidates c;
-  if (!strassen_possible(cg, g, outer, panels))
+  if (!strassen_possible(cg, g))
     return false;
   weigh(cg, g, true, &c);
   return !strcmp(c.of[c.chosen].name, "strassen");
 }
 
+enum { UNKNOWN_K = 512 };
+
+static void plan_tile(const cy_cg *cg, gemm *g) {
+  const cy_gemm_desc *d = g->d;
+  int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n);
+  g->tile = d->ints.bits || !d->b_packed ? cy_tile_choose(cg, m, n) : cy_tile_choose_floats(cg, m, n);
+  if (cg->tile_rows)
+    g->tile = (cy_tile){cg->tile_rows, cg->tile_vectors};
+  else if (g->kind == GEMM_PACKED && products_of(d))
+    share_columns(&g->tile, products_of(d), m, n, cy_csize_known(d->k), cg->W);
+  g->nr = (int64_t)g->tile.nv * cg->W;
+}
+
+static int64_t k_block_choose(const cy_cg *cg, const gemm *g) {
+  const cy_gemm_desc *d = g->d;
+  int64_t m = cy_csize_known(d->m), k = cy_csize_known(d->k), taps, block;
+  if (!k)
+    return UNKNOWN_K;
+  if (g->kind == GEMM_INTS)
+    return d->ints.block < CY_INTS_ROWS ? CY_INTS_ROWS / d->ints.block * d->ints.block : d->ints.block;
+  if (m && m <= g->tile.mr)
+    return k; /* nothing to keep in cache: no row reads B a second time */
+  cy_kblock_choose(cg, d->weights, 1, k, &taps, &block);
+  return block;
+}
+
+static void plan_blocks(const cy_cg *cg, gemm *g) {
+  const cy_gemm_desc *d = g->d;
+  int64_t k = cy_csize_known(d->k), min = (int64_t)cg->model.conversion_tiles * g->tile.mr;
+  g->blocks = cy_blocks_choose(cg, g->tile, cy_batch_known(d), rows_likely(d, g->tile), known_panels(g), k ? k : UNKNOWN_K);
+  if (!cy_csize_known(d->m) && (d->weights != CY_WEIGHTS_F32 || g->kind == GEMM_INTS))
+    g->blocks.mb = g->blocks.mb < min ? min : g->blocks.mb;
+  if (g->kind == GEMM_INTS && cg->model.int_panels)
+    g->blocks.nb = share_ints(known_panels(g), g->blocks.nb);
+}
+
+/* Is A made dense along k once for all tasks, else by each for its rows? */
+static void plan_copies(const cy_cg *cg, gemm *g) {
+  const cy_gemm_desc *d = g->d;
+  int64_t m = cy_csize_known(d->m), bytes = m * cy_csize_known(d->k) * 4;
+  g->copy_a = !cy_csize_is(d->ak, 1) && !cy_csize_is(d->k, 1);
+  g->transposed = g->copy_a && g->kind == GEMM_PACKED && m > g->tile.mr && bytes <= (int64_t)cg->model.dense_rows &&
+                  products_of(d) == 1 && known_panels(g) > g->blocks.nb;
+  g->copy_a = g->copy_a && !g->transposed;
+}
+
 static gemm plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   gemm g = {.d = d, .kind = kind_choose(cg, d)};
-  int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k), taps, c = k ? k : 1 << 20;
-  g.tile = d->ints.bits || !d->b_packed ? cy_tile_choose(cg, m, n) : cy_tile_choose_floats(cg, m, n);
-  if (cg->tile_rows)
-    g.tile = (cy_tile){cg->tile_rows, cg->tile_vectors};
-  else if (g.kind == GEMM_PACKED && known_all(d))
-    share_columns(&g.tile, known_batches(d), m, n, k, cg->W);
-  g.nr = (int64_t)g.tile.nv * cg->W;
-  cy_kblock_choose(cg, d->weights, 1, c, &taps, &g.k_block);
-  if (!k)
-    g.k_block = 512;
-  else if (g.kind == GEMM_INTS)
-    g.k_block = d->ints.block < CY_INTS_ROWS ? CY_INTS_ROWS / d->ints.block * d->ints.block : d->ints.block;
-  else if (m && m <= g.tile.mr)
-    g.k_block = k; /* nothing to keep in cache: no row reads B a second time */
-  int64_t panels = n ? cy_ceil(n, g.nr) : 0;
-  g.blocks = cy_blocks_choose(cg, g.tile, known_batches(d), rows_likely(d, g.tile), panels, k ? k : 512);
-  int64_t min = (int64_t)cg->model.conversion_tiles * g.tile.mr;
-  if (!m && (d->weights != CY_WEIGHTS_F32 || g.kind == GEMM_INTS))
-    g.blocks.mb = g.blocks.mb < min ? min : g.blocks.mb;
-  if (g.kind == GEMM_INTS && cg->model.int_panels)
-    g.blocks.nb = share_ints(panels, g.blocks.nb);
-  g.copy_a = !cy_csize_is(d->ak, 1) && !cy_csize_is(d->k, 1);
-  g.transposed = g.copy_a && g.kind == GEMM_PACKED && m > g.tile.mr && m * k * 4 <= MAX_TRANSPOSED &&
-                 known_batches(d) == 1 && known_all(d) && panels > g.blocks.nb;
-  g.copy_a = g.copy_a && !g.transposed;
-  int64_t outer = known_all(d) ? known_batches(d) : 0;
-  if (strassen_chosen(cg, &g, outer, panels)) {
+  int64_t m = cy_csize_known(d->m), n = cy_csize_known(d->n), k = cy_csize_known(d->k);
+  plan_tile(cg, &g);
+  g.k_block = k_block_choose(cg, &g);
+  plan_blocks(cg, &g);
+  plan_copies(cg, &g);
+  if (strassen_chosen(cg, &g)) {
     g.strassen = true;
     g.plain = g.blocks;
     g.blocks = g.fast.blocks;
@@ -181,16 +190,15 @@ static gemm plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   g.widened = d->weights != CY_WEIGHTS_F32 && cg->model.widens;
   if (g.kind == GEMM_PACKED && !g.strassen)
     g.last = cy_last_columns(n, g.nr);
-  g.columns_outer = n && (m ? n > m : n >= 256) && n * (k ? k : 512) * 4 > SHARED_BYTES;
+  g.columns_outer = n && (m ? n > m : n >= 256) && n * (k ? k : UNKNOWN_K) * 4 > (int64_t)cg->model.shared_weights;
   return g;
 }
 
 void cy_gemm_candidates(const cy_cg *cg, const cy_gemm_desc *d, cy_candidates *out) {
   gemm g = plan_of(cg, d);
-  int64_t outer = known_all(d) ? known_batches(d) : 0, n = cy_csize_known(d->n);
   if (g.strassen)
     g.blocks = g.plain;
-  weigh(cg, &g, strassen_possible(cg, &g, outer, n ? cy_ceil(n, g.nr) : 0), out);
+  weigh(cg, &g, strassen_possible(cg, &g), out);
 }
 
 cy_variants cy_gemm_variants(const cy_cg *cg, const cy_gemm_desc *d) {
@@ -226,10 +234,6 @@ static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *ar
 /* ---- sizes ---- */
 
 static V panels(cy_cg *cg, const gemm *g) { return cy_ceil_div(cg, cy_size(cg, g->d->n), cy_i64(cg, g->nr)); }
-static V row_blocks(cy_cg *cg, const gemm *g) {
-  return cy_ceil_div(cg, cy_size(cg, g->d->m), cy_i64(cg, g->blocks.mb));
-}
-static V column_blocks(cy_cg *cg, const gemm *g) { return cy_ceil_div(cg, panels(cg, g), cy_i64(cg, g->blocks.nb)); }
 
 static V batches(cy_cg *cg, const gemm *g) { return cy_batch_count(cg, g->d->batch, g->d->n_batch); }
 
@@ -275,11 +279,27 @@ static V has_fewer(cy_cg *cg, const gemm *g, int64_t rows) {
   return cy_icmp(cg, LLVMIntSLT, cy_size(cg, g->d->m), cy_i64(cg, rows));
 }
 
+enum { DOT_COLUMNS = 64 }; /* of a task of dot products */
+
+/* Strassen's algorithm takes pairs of tiles and of panels. */
+static cy_task_grid grid_of(cy_cg *cg, const void *of) {
+  const gemm *g = of;
+  int64_t unit = g->strassen ? 2 : 1;
+  cy_task_grid grid = {.products = batches(cg, g), .rows.count = cy_size(cg, g->d->m), .columns_outer = g->columns_outer};
+  if (g->kind == GEMM_DOTS) {
+    grid.columns = cy_axis_pieces(cg, cy_size(cg, g->d->n), DOT_COLUMNS);
+    return grid;
+  }
+  grid.rows = cy_axis_shares(cg, grid.rows.count, unit * g->tile.mr, g->blocks.mb);
+  grid.columns = cy_axis_shares(cg, panels(cg, g), unit, g->blocks.nb);
+  return grid;
+}
+
 static V task_count(cy_cg *cg, const void *ctx) {
   const gemm *g = ctx;
   gemm few;
   int64_t enough = few_rows_plan(cg, g, &few);
-  V count = cy_mul(cg, batches(cg, g), cy_mul(cg, row_blocks(cg, g), column_blocks(cg, g)));
+  V count = cy_task_count(cg, grid_of, g);
   return enough ? cy_select(cg, has_fewer(cg, g, enough), task_count(cg, &few), count) : count;
 }
 
@@ -298,16 +318,19 @@ static int64_t sums_bytes(const gemm *g) {
 
 /* Pairs of tiles in a matrix; in all. */
 static V pairs_of(cy_cg *cg, const gemm *g) { return cy_div(cg, cy_size(cg, g->d->m), cy_i64(cg, 2 * g->tile.mr)); }
-static V pair_count(cy_cg *cg, const void *ctx) { return cy_mul(cg, batches(cg, ctx), pairs_of(cg, ctx)); }
-static V pack_count(cy_cg *cg, const void *ctx) {
-  const gemm *g = ctx;
-  return cy_mul(cg, cy_gemm_b_count(cg, g->d), panels(cg, g));
+static cy_task_grid pair_grid(cy_cg *cg, const void *of) {
+  return (cy_task_grid){.products = batches(cg, of), .rows = cy_axis_pieces(cg, pairs_of(cg, of), 1)};
+}
+static cy_task_grid pack_grid(cy_cg *cg, const void *of) {
+  const gemm *g = of;
+  return (cy_task_grid){.products = cy_gemm_b_count(cg, g->d), .columns = cy_axis_pieces(cg, panels(cg, g), 1)};
 }
 static V shared_bytes(cy_cg *cg, const void *ctx) {
   const gemm *g = ctx;
   if (g->kind == GEMM_RUNTIME_PACK)
     return cy_mul(cg, cy_gemm_b_count(cg, g->d), matrix_bytes(cg, g));
-  return cy_addc(cg, cy_mulc(cg, pair_count(cg, ctx), shares_sums(g) ? sums_bytes(g) : 0), transposed_bytes(g));
+  V pairs = cy_task_count(cg, pair_grid, g);
+  return cy_addc(cg, cy_mulc(cg, pairs, shares_sums(g) ? sums_bytes(g) : 0), transposed_bytes(g));
 }
 
 static bool single_block(const gemm *g) { return cy_csize_known(g->d->k) && cy_csize_known(g->d->k) <= g->k_block; }
@@ -340,27 +363,22 @@ static V offset_of(cy_cg *cg, const gemm *g, const place *p, const cy_csize *str
 
 /* ---- packing B at run time ---- */
 
-static void emit_pack(cy_cg *cg, const void *of, const char *name) {
+static void pack_task(cy_cg *cg, void *of, const cy_task *t) {
   const gemm *g = of;
   const cy_gemm_desc *d = g->d;
-  cy_kernel_begin(cg, name, 0);
   V k = cy_size(cg, d->k), np = panels(cg, g), bk = cy_size(cg, d->bk), bn = cy_size(cg, d->bn);
-  V bytes = matrix_bytes(cg, g), n = cy_size(cg, d->n), out = cy_arg_ptr(cg, d->shared_slot),
-    step = cy_i64(cg, g->k_block);
-  cy_loop t, b;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  V matrix = cy_div(cg, t.iv, np), panel = cy_mod(cg, t.iv, np), col = cy_mulc(cg, panel, g->nr);
-  V src = cy_gepf(cg, cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), cy_gemm_b_offset(cg, d, matrix)), cy_mul(cg, col, bn));
-  V dst = cy_gep(cg, out, cy_mul(cg, matrix, bytes));
-  V valid = cy_imin(cg, cy_i64(cg, g->nr), cy_sub(cg, n, col));
+  V panel = t->columns.begin, col = cy_mulc(cg, panel, g->nr), step = cy_i64(cg, g->k_block);
+  V src = cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), cy_gemm_b_offset(cg, d, t->product));
+  src = cy_gepf(cg, src, cy_mul(cg, col, bn));
+  V dst = cy_gep(cg, cy_arg_ptr(cg, d->shared_slot), cy_mul(cg, t->product, matrix_bytes(cg, g)));
+  V valid = cy_imin(cg, cy_i64(cg, g->nr), cy_sub(cg, cy_size(cg, d->n), col));
+  cy_loop b;
   cy_loop_begin(cg, &b, cy_i64(cg, 0), k, step, NULL, 0);
   V kc = cy_imin(cg, step, cy_sub(cg, k, b.iv));
   V at = cy_add(cg, cy_mul(cg, b.iv, np), cy_mul(cg, panel, kc));
   V to = cy_gepf(cg, dst, cy_mulc(cg, at, g->nr));
   cy_emit_panel(cg, to, g->nr, cy_gepf(cg, src, cy_mul(cg, b.iv, bk)), bk, bn, kc, valid, 1);
   cy_loop_end(cg, &b, NULL);
-  cy_loop_end(cg, &t, NULL);
-  cy_fn_end(cg, NULL);
 }
 
 static V emit_b_base(cy_cg *cg, const gemm *g, const place *p) {
@@ -405,6 +423,16 @@ static V a_at(cy_cg *cg, const gemm *g, const place *p, V row) {
 }
 static cy_csize row_stride(const gemm *g) { return g->transposed || g->copy_a ? g->d->k : g->d->am; }
 
+/* What tasks share. */
+typedef struct frame {
+  const gemm *g;
+  V tab, scratch; /* tab: where rows begin */
+  V dots;         /* a tile of dot products */
+} frame;
+static V row_table(cy_cg *cg, const gemm *g, int64_t rows) {
+  return cy_row_table(cg, rows, cy_mulc(cg, cy_size(cg, row_stride(g)), 4));
+}
+
 /* ---- Strassen's sums of A, shared ---- */
 
 static V sums_at(cy_cg *cg, const gemm *g, V matrix, V row) {
@@ -413,24 +441,25 @@ static V sums_at(cy_cg *cg, const gemm *g, V matrix, V row) {
   return cy_gep(cg, first, cy_mulc(cg, pair, sums_bytes(g)));
 }
 
-static void emit_sums(cy_cg *cg, const void *of, const char *name) {
-  const gemm *g = of;
-  const cy_gemm_desc *d = g->d;
-  int64_t rows = 2 * g->tile.mr;
-  cy_kernel_begin(cg, name, 0);
-  V tab = cy_row_table(cg, rows, cy_mulc(cg, cy_size(cg, row_stride(g)), 4)), pairs = pairs_of(cg, g);
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  V matrix = cy_div(cg, t.iv, pairs), row = cy_mulc(cg, cy_mod(cg, t.iv, pairs), rows);
-  place p = cy_matrix_rows_at(cg, d, matrix, NULL);
+static void sums_task(cy_cg *cg, void *of, const cy_task *t) {
+  const frame *f = of;
+  const gemm *g = f->g;
+  V row = cy_mulc(cg, t->rows.begin, 2 * g->tile.mr);
+  place p = cy_matrix_rows_at(cg, g->d, t->product, NULL);
   V a = a_at(cg, g, &p, row);
   cy_microkernel micro = {.tile = g->tile,
-                          .tab = tab,
+                          .tab = f->tab,
                           .base = LLVMBuildPtrToInt(cg->b, a, cg->i64, ""),
-                          .c = cy_size(cg, d->k),
+                          .c = cy_size(cg, g->d->k),
                           .c_block = g->k_block};
-  cy_strassen_sums_emit(cg, &micro, sums_at(cg, g, matrix, row));
-  cy_loop_end(cg, &t, NULL);
+  cy_strassen_sums_emit(cg, &micro, sums_at(cg, g, t->product, row));
+}
+
+static void emit_sums(cy_cg *cg, const void *of, const char *name) {
+  const gemm *g = of;
+  cy_kernel_begin(cg, name, 0);
+  frame f = {.g = g, .tab = row_table(cg, g, 2 * g->tile.mr)};
+  cy_tasks_emit(cg, pair_grid, g, sums_task, &f);
   cy_fn_end(cg, NULL);
 }
 
@@ -449,58 +478,52 @@ cy_int_weights cy_gemm_ints(cy_cg *cg, const cy_gemm_desc *d) {
 
 /* Does a worker that goes from block to block of rows find the weights of the task before in its second-level cache? */
 static bool weights_stay(const cy_cg *cg, const gemm *g) {
-  int64_t panel = g->nr * cy_csize_known(g->d->k) * cy_weight_bytes(g->d->weights), n = cy_csize_known(g->d->n);
-  int64_t count = g->columns_outer ? g->blocks.nb : cy_ceil(n, g->nr);
-  int64_t bytes = count * panel;
+  int64_t panel = g->nr * cy_csize_known(g->d->k) * cy_weight_bytes(g->d->weights);
+  int64_t bytes = (g->columns_outer ? g->blocks.nb : known_panels(g)) * panel;
   return bytes > 0 && bytes <= cy_l2_part(cg, 1, 2);
 }
 
-static void emit_task(cy_cg *cg, const gemm *g, V task, V tab, V scratch) {
+/* The task's rows of A, dense along k. */
+static V rows_of_a(cy_cg *cg, const frame *f, const place *p, V rows) {
+  const gemm *g = f->g;
+  V a = a_at(cg, g, p, p->row0), k = cy_size(cg, g->d->k);
+  if (!g->copy_a)
+    return a;
+  V copy = cy_gepc(cg, f->scratch, copy_at(cg, g)), ak = cy_size(cg, g->d->ak);
+  cy_emit_gather2(cg, copy, k, a, cy_size(cg, g->d->am), ak, rows, k, 1);
+  return copy;
+}
+
+static void emit_task(cy_cg *cg, void *of, const cy_task *t) {
+  const frame *f = of;
+  const gemm *g = f->g;
   const cy_gemm_desc *d = g->d;
-  V cb = column_blocks(cg, g), m = cy_size(cg, d->m), np = panels(cg, g);
-  cy_task_place at = cy_task_split(cg, task, row_blocks(cg, g), cb, true, g->columns_outer);
-  cy_share r = g->strassen ? cy_strassen_rows(cg, g->tile, m, g->blocks.mb, at.rows)
-                           : cy_share_rows(cg, g->tile, m, g->blocks.mb, at.rows);
-  cy_share q = g->strassen ? cy_strassen_panels(cg, np, cb, at.columns) : cy_share_of(cg, np, cb, at.columns);
-  place p = cy_matrix_rows_at(cg, d, at.product, r.begin);
-  V rows = cy_sub(cg, r.end, r.begin), k = cy_size(cg, d->k);
-  V a = a_at(cg, g, &p, p.row0);
-  if (g->copy_a) {
-    V copy = cy_gepc(cg, scratch, copy_at(cg, g));
-    V ak = cy_size(cg, d->ak);
-    cy_emit_gather2(cg, copy, k, a, cy_size(cg, d->am), ak, rows, k, 1);
-    a = copy;
-  }
+  int64_t m = cy_csize_known(d->m);
+  place p = cy_matrix_rows_at(cg, d, t->product, t->rows.begin);
   cy_rows index = cy_matrix_rows_index(&p);
-  int64_t n = cy_csize_known(d->n), m_known = cy_csize_known(d->m);
   cy_microkernel micro = micro_shape(cg, g);
+  cy_microkernel_task(cg, &micro, t, panels(cg, g), d->n, g->last);
+  V a = rows_of_a(cg, f, &p, micro.rows);
   micro.b = emit_b_base(cg, g, &p);
-  micro.n = cy_size(cg, d->n);
-  micro.panels = np;
-  micro.p0 = q.begin;
-  micro.p1 = q.end;
-  micro.rows = rows;
-  micro.tails = g->strassen ? cy_strassen_tails(g->tile, m_known, cy_ceil(n, g->nr))
-                            : cy_share_tails(g->tile, m_known, g->blocks.mb);
-  micro.tab = tab;
+  micro.tails = g->strassen ? cy_strassen_tails(g->tile, m, known_panels(g)) : cy_share_tails(g->tile, m, g->blocks.mb);
+  micro.tab = f->tab;
   micro.tab_stride = cy_i64(cg, 0);
   micro.base = LLVMBuildPtrToInt(cg->b, a, cg->i64, "");
   micro.row_bytes = cy_csize_known(row_stride(g)) * 4;
-  micro.a_bytes = m_known * cy_csize_known(row_stride(g)) * 4;
+  micro.a_bytes = m * cy_csize_known(row_stride(g)) * 4;
   micro.b_stays = weights_stay(cg, g);
-  micro.cbuf = scratch;
-  micro.widened = cy_widens(cg, &micro) ? cy_gepc(cg, scratch, cbuf_bytes(g)) : NULL;
+  micro.cbuf = f->scratch;
+  micro.widened = cy_widens(cg, &micro) ? cy_gepc(cg, f->scratch, cbuf_bytes(g)) : NULL;
   micro.col0 = cy_i64(cg, 0);
-  micro.tail_lanes = n ? (unsigned)(n % cg->W) : cg->W;
   micro.epilogue = &d->epilogue;
   micro.index = &index;
   if (g->kind == GEMM_INTS)
     micro.ints = cy_gemm_ints(cg, d);
-  micro.last = g->last;
-  micro.ldb = micro.in_place ? cy_mulc(cg, cy_size(cg, d->bk), 4) : cy_i64(cg, g->nr * cy_weight_bytes(d->weights));
+  if (micro.in_place)
+    micro.ldb = cy_mulc(cg, cy_size(cg, d->bk), 4);
   if (g->strassen) {
-    V sums = shares_sums(g) ? sums_at(cg, g, at.product, p.row0) : NULL;
-    cy_strassen_emit(cg, &micro, &g->fast, cy_gepc(cg, scratch, copy_at(cg, g)), sums);
+    V sums = shares_sums(g) ? sums_at(cg, g, t->product, p.row0) : NULL;
+    cy_strassen_emit(cg, &micro, &g->fast, cy_gepc(cg, f->scratch, copy_at(cg, g)), sums);
   } else {
     cy_microkernel_emit(cg, &micro);
   }
@@ -515,35 +538,13 @@ static void emit_tasks(cy_cg *cg, const gemm *g, V scratch) {
     emit_tasks(cg, &few, scratch);
     cy_if_else(cg, &fewer);
   }
-  V tab = cy_row_table(cg, g->blocks.mb, cy_mulc(cg, cy_size(cg, row_stride(g)), 4));
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  emit_task(cg, g, t.iv, tab, scratch);
-  cy_loop_end(cg, &t, NULL);
+  frame f = {.g = g, .tab = row_table(cg, g, g->blocks.mb), .scratch = scratch};
+  cy_tasks_emit(cg, grid_of, g, emit_task, &f);
   if (enough)
     cy_if_end(cg, &fewer);
 }
 
-static void emit_blocked(cy_cg *cg, const gemm *g, const char *name) {
-  const cy_gemm_desc *d = g->d;
-  cy_kernel_begin(cg, name, 0);
-  cy_epilogue_open(&d->epilogue, cg);
-  V bytes = worker_bytes(cg, g), scratch = NULL;
-  int64_t none;
-  if (!cy_is_const(bytes, &none) || none)
-    scratch = cy_scratch(cg, d->scratch_slot, bytes);
-  emit_tasks(cg, g, scratch);
-  cy_fn_end(cg, NULL);
-}
-
 /* ---- dot products ---- */
-
-#define DOT_COLUMNS 64 /* of a task */
-
-static V dots_count(cy_cg *cg, const void *ctx) {
-  const gemm *g = ctx;
-  return cy_mul(cg, batches(cg, g), cy_ceil_div(cg, cy_size(cg, g->d->n), cy_i64(cg, DOT_COLUMNS)));
-}
 
 V cy_emit_dots8(cy_cg *cg, V a, V *col, V k) {
   unsigned lanes = cg->W > 8 ? cg->W : 8;
@@ -576,54 +577,36 @@ V cy_emit_dots8(cy_cg *cg, V a, V *col, V k) {
   return rest.out[0];
 }
 
-static void emit_dots_task(cy_cg *cg, const gemm *g, V task, V tile) {
+static void dots_task(cy_cg *cg, void *of, const cy_task *t) {
+  const frame *f = of;
+  const gemm *g = f->g;
   const cy_gemm_desc *d = g->d;
-  V n = cy_size(cg, d->n), k = cy_size(cg, d->k), am = cy_size(cg, d->am), bn = cy_size(cg, d->bn),
-    eight = cy_i64(cg, 8);
-  V blocks = cy_ceil_div(cg, n, cy_i64(cg, DOT_COLUMNS)), col0 = cy_mulc(cg, cy_mod(cg, task, blocks), DOT_COLUMNS);
-  place p = cy_matrix_rows_at(cg, d, cy_div(cg, task, blocks), cy_i64(cg, 0));
+  V n = cy_size(cg, d->n), k = cy_size(cg, d->k), am = cy_size(cg, d->am), bn = cy_size(cg, d->bn);
+  V col0 = t->columns.begin, cols = cy_sub(cg, t->columns.end, col0), ld = cy_i64(cg, DOT_COLUMNS * 4), col[8];
+  place p = cy_matrix_rows_at(cg, d, t->product, cy_i64(cg, 0));
   V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), offset_of(cg, g, &p, d->a_batch));
   V b = cy_gepf(cg, cy_arg_ptr(cg, d->b_slot), offset_of(cg, g, &p, d->b_batch));
-  V cols = cy_imin(cg, cy_i64(cg, DOT_COLUMNS), cy_sub(cg, n, col0)), ld = cy_i64(cg, DOT_COLUMNS * 4), col[8];
   cy_loop j, i;
-  cy_loop_begin(cg, &j, cy_i64(cg, 0), cols, eight, NULL, 0);
+  cy_loop_begin(cg, &j, cy_i64(cg, 0), cols, cy_i64(cg, 8), NULL, 0);
   for (int q = 0; q < 8; q++) { /* columns beyond the last repeat it */
     V number = cy_imin(cg, cy_add(cg, col0, cy_addc(cg, j.iv, q)), cy_addc(cg, n, -1));
     col[q] = cy_gepf(cg, b, cy_mul(cg, number, bn));
   }
   cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_size(cg, d->m), cy_i64(cg, 1), NULL, 0);
   V sums = cy_emit_dots8(cg, cy_gepf(cg, a, cy_mul(cg, i.iv, am)), col, k);
-  cy_store(cg, sums, cy_gepf(cg, cy_gep(cg, tile, cy_mul(cg, i.iv, ld)), j.iv), 4);
+  cy_store(cg, sums, cy_gepf(cg, cy_gep(cg, f->dots, cy_mul(cg, i.iv, ld)), j.iv), 4);
   cy_loop_end(cg, &i, NULL);
   cy_loop_end(cg, &j, NULL);
   cy_rows index = cy_matrix_rows_index(&p);
   int64_t known_n = cy_csize_known(d->n);
-  cy_epilogue_tile(cg, &d->epilogue, &index, tile, ld, cy_size(cg, d->m), cy_i64(cg, 0), cols, col0,
+  cy_epilogue_tile(cg, &d->epilogue, &index, f->dots, ld, cy_size(cg, d->m), cy_i64(cg, 0), cols, col0,
                    known_n ? (unsigned)(known_n % cg->W) : cg->W);
-}
-
-static void emit_dots(cy_cg *cg, const gemm *g, const char *name) {
-  const cy_gemm_desc *d = g->d;
-  cy_kernel_begin(cg, name, 0);
-  cy_epilogue_open(&d->epilogue, cg);
-  V tile = cy_alloca(cg, cy_csize_known(d->m) * DOT_COLUMNS * 4);
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  emit_dots_task(cg, g, t.iv, tile);
-  cy_loop_end(cg, &t, NULL);
-  cy_fn_end(cg, NULL);
 }
 
 static bool packs_b(const void *of) { return ((const gemm *)of)->kind == GEMM_RUNTIME_PACK; }
 static bool transposes(const void *of) { return ((const gemm *)of)->transposed; }
-static V all_tasks(cy_cg *cg, const void *of) {
-  return (((const gemm *)of)->kind == GEMM_DOTS ? dots_count : task_count)(cg, of);
-}
 
-static void *plan(const cy_cg *cg, const void *desc, cy_arena *arena) {
-  gemm g = plan_of(cg, desc);
-  return cy_arena_copy(arena, &g, sizeof g);
-}
+CY_PLAN_MAKE(gemm)
 
 static const char *name_of(const void *of) {
   const gemm *g = of;
@@ -634,7 +617,15 @@ static const char *name_of(const void *of) {
 
 static void emit(cy_cg *cg, const void *of, const char *name) {
   const gemm *g = of;
-  (g->kind == GEMM_DOTS ? emit_dots : emit_blocked)(cg, g, name);
+  const cy_gemm_desc *d = g->d;
+  V scratch = cy_phase_begin(cg, name, 0, &d->epilogue, d->scratch_slot, worker_bytes, g);
+  if (g->kind == GEMM_DOTS) {
+    frame f = {.g = g, .dots = cy_alloca(cg, cy_csize_known(d->m) * DOT_COLUMNS * 4)};
+    cy_tasks_emit(cg, grid_of, g, dots_task, &f);
+  } else {
+    emit_tasks(cg, g, scratch);
+  }
+  cy_fn_end(cg, NULL);
 }
 
 static void describe(const void *of, char *text, size_t size) {
@@ -649,13 +640,13 @@ static void describe(const void *of, char *text, size_t size) {
            g->widened ? ", weights widened by panels" : "");
 }
 
-const cy_generator cy_gemm_generator = {.plan = plan,
+const cy_generator cy_gemm_generator = {.plan = plan_make,
                                         .pack = pack,
                                         .name = name_of,
                                         .describe = describe,
-                                        .phase = {{"_pack", packs_b, emit_pack, pack_count},
+                                        .phase = {{"_pack", packs_b, .grid = pack_grid, .body = pack_task},
                                                   {"_rows", transposes, emit_transpose, transpose_count},
-                                                  {"_sums", shares_sums, emit_sums, pair_count},
-                                                  {"", NULL, emit, all_tasks}},
+                                                  {"_sums", shares_sums, emit_sums, .grid = pair_grid},
+                                                  {"", NULL, emit, task_count}},
                                         .worker_bytes = worker_bytes,
                                         .shared_bytes = shared_bytes};

@@ -38,15 +38,8 @@ typedef struct cy_blocks {
   int64_t mb, nb;
 } cy_blocks;
 cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k);
-/* Which of `total` fall to part i of `parts`: equal shares, one more or less. */
-typedef struct cy_share {
-  V begin, end;
-} cy_share;
-cy_share cy_share_of(cy_cg *cg, V total, V parts, V i);
-/* The same for rows in blocks of up to mb, in whole tiles but at the end. */
-cy_share cy_share_rows(cy_cg *cg, cy_tile tile, V rows, int64_t mb, V i);
-/* The set for cy_microkernel.tails: for cy_share_rows (rows: 0 when unknown); for blocks of mb, the last one what
- * remains. */
+/* The set for cy_microkernel.tails: for equal shares of up to mb rows (rows: 0 when unknown); for blocks of mb, the last one
+ * what remains. */
 unsigned cy_share_tails(cy_tile tile, int64_t rows, int64_t mb);
 unsigned cy_tails(cy_tile tile, int64_t rows, int64_t mb);
 /* K blocks of about 512 values, or 1024. */
@@ -239,9 +232,7 @@ bool cy_strassen_choose(const cy_cg *cg, cy_tile tile, cy_weights weights, int64
                         int64_t k, cy_blocks plain, cy_strassen *out);
 /* Scratch of a worker, beside cbuf. */
 int64_t cy_strassen_bytes(const cy_cg *cg, cy_tile tile, const cy_strassen *s, int64_t k);
-/* cy_share_rows, cy_share_of and cy_share_tails of such tasks. */
-cy_share cy_strassen_rows(cy_cg *cg, cy_tile tile, V rows, int64_t mb, V i);
-cy_share cy_strassen_panels(cy_cg *cg, V panels, V parts, V i);
+/* cy_share_tails of such tasks, which have pairs of tiles and of panels. */
 unsigned cy_strassen_tails(cy_tile tile, int64_t rows, int64_t panels);
 /* cy_microkernel_emit of a core with one tap, constant c, packed weights and a table of all rows. sums: the shared ones
  * of its rows. */
@@ -253,6 +244,8 @@ void cy_strassen_sums_emit(cy_cg *cg, const cy_microkernel *micro, V to);
 /* ---- batch.c: `n` batch axes, outermost first ---- */
 
 V cy_batch_count(cy_cg *cg, const cy_csize *sizes, int n);
+int64_t cy_batch_known(const cy_gemm_desc *desc); /* the same of those sizes that are known, .. */
+bool cy_batch_all_known(const cy_gemm_desc *desc); /* .. as all may be */
 void cy_batch_split(cy_cg *cg, const cy_csize *sizes, int n, V flat, V *idx); /* row-major number to indices */
 V cy_batch_offset(cy_cg *cg, const V *idx, const cy_csize *strides, int n);
 /* Rows from row0 on of the matrix with these batch indices, n of them, as the epilogue's rows. */
@@ -277,16 +270,21 @@ V cy_size(cy_cg *cg, cy_csize s);
  * or -1. */
 int64_t cy_size_fn(cy_cg *cg, const char *name, const char *suffix, V (*formula)(cy_cg *cg, const void *ctx),
                    const void *ctx);
-/* What a task has: the number of a product, a block of its rows and one of its columns, of `rows` and `columns` there are.
- * several: is there more than one product? columns_outer: tasks that follow each other have the same columns. */
-typedef struct cy_task_place {
-  V product, rows, columns;
-} cy_task_place;
-cy_task_place cy_task_split(cy_cg *cg, V task, V rows, V columns, bool several, bool columns_outer);
-/* This worker's stripe of scratch. */
-V cy_scratch(cy_cg *cg, int slot, V worker_bytes);
-/* One task after the other, in a function of a phase: the loop over its tasks. frame: what they share. */
-void cy_tasks_emit(cy_cg *cg, void (*task)(cy_cg *cg, void *frame, V number), void *frame);
+
+/* An axis cut into equal shares of up to `block`, in multiples of `unit` but at the end; into pieces of `block`. */
+cy_task_axis cy_axis_shares(cy_cg *cg, V count, int64_t unit, int64_t block);
+cy_task_axis cy_axis_pieces(cy_cg *cg, V count, int64_t block);/* What blocks [first, last] of an axis have. */
+cy_share cy_axis_share(cy_cg *cg, const cy_task_axis *axis, V first, V last);
+
+/* Begins the function of a phase: a kernel of that name whose tasks call the epilogue, NULL: none. Returns this worker's
+ * stripe of scratch, NULL where the plan wants none. */
+V cy_phase_begin(cy_cg *cg, const char *name, int flags, const cy_epilogue *epilogue, int scratch_slot,
+                 cy_formula *worker_bytes, const void *plan);
+/* The loop over the tasks of a phase. */
+void cy_tasks_emit(cy_cg *cg, cy_task_cut *grid, const void *plan, cy_task_body *body, void *frame);
+V cy_task_count(cy_cg *cg, cy_task_cut *grid, const void *plan);
+/* Of a micro-kernel whose shape is set: the task's rows and panels, all of which there are so many; last: see cy_microkernel. */
+void cy_microkernel_task(cy_cg *cg, cy_microkernel *micro, const cy_task *task, V panels, cy_csize n, int64_t last);
 /* Bytes rounded up to whole cache lines. */
 V cy_round64(cy_cg *cg, V bytes);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* microkernel_tasks.c - what the functions of tasks share: sizes, scratch, phases, copies.
+/* microkernel_tasks.c - what the functions of tasks share: sizes, scratch, phases, the loop over tasks, copies.
  *
  * Comes in: sizes and strides, known now or when running. Goes out: code, and rows of cy_contract_info.
  */
@@ -26,9 +26,7 @@ int64_t cy_size_fn(cy_cg *cg, const char *name, const char *suffix, V (*formula)
   return known;
 }
 
-V cy_scratch(cy_cg *cg, int slot, V worker_bytes) {
-  return cy_gep(cg, cy_arg_ptr(cg, slot), cy_mul(cg, cg->worker, worker_bytes));
-}
+/* ---- phases ---- */
 
 static void phase_add(cy_contract_info *info, const char *name, int64_t tasks) {
   if (info->n_phases == CY_CONTRACT_PHASES)
@@ -38,25 +36,126 @@ static void phase_add(cy_contract_info *info, const char *name, int64_t tasks) {
   p->tasks = tasks;
 }
 
+typedef struct phase_of {
+  const cy_phase_form *form;
+  const void *plan;
+} phase_of;
+
+static V phase_tasks(cy_cg *cg, const void *of) {
+  const phase_of *p = of;
+  return p->form->tasks ? p->form->tasks(cg, p->plan) : cy_task_count(cg, p->form->grid, p->plan);
+}
+
+static void emit_plain(cy_cg *cg, const cy_phase_form *form, const void *plan, const char *name) {
+  cy_kernel_begin(cg, name, 0);
+  cy_tasks_emit(cg, form->grid, plan, form->body, (void *)plan);
+  cy_fn_end(cg, NULL);
+}
+
 void cy_generator_emit(cy_cg *cg, const cy_generator *by, const void *plan, const char *kernel, cy_contract_info *out) {
   *out = (cy_contract_info){0};
-  for (const cy_phase_form *p = by->phase; p < by->phase + CY_CONTRACT_PHASES && p->emit; p++) {
+  for (const cy_phase_form *p = by->phase; p < by->phase + CY_CONTRACT_PHASES && (p->emit || p->body); p++) {
     char name[sizeof out->phase->name];
     if (p->wanted && !p->wanted(plan))
       continue;
     snprintf(name, sizeof name, "%s%s", kernel, p->suffix);
-    p->emit(cg, plan, name);
-    phase_add(out, name, cy_size_fn(cg, name, "_tasks", p->tasks, plan));
+    if (p->emit)
+      p->emit(cg, plan, name);
+    else
+      emit_plain(cg, p, plan, name);
+    phase_add(out, name, cy_size_fn(cg, name, "_tasks", phase_tasks, &(phase_of){p, plan}));
   }
   out->worker_bytes = by->worker_bytes ? cy_size_fn(cg, kernel, "_worker_bytes", by->worker_bytes, plan) : 0;
   out->shared_bytes = by->shared_bytes ? cy_size_fn(cg, kernel, "_shared_bytes", by->shared_bytes, plan) : 0;
 }
 
-void cy_tasks_emit(cy_cg *cg, void (*task)(cy_cg *cg, void *frame, V number), void *frame) {
+V cy_phase_begin(cy_cg *cg, const char *name, int flags, const cy_epilogue *epilogue, int scratch_slot,
+                 cy_formula *worker_bytes, const void *plan) {
+  int64_t none;
+  cy_kernel_begin(cg, name, flags);
+  if (epilogue)
+    cy_epilogue_open(epilogue, cg);
+  V bytes = worker_bytes ? worker_bytes(cg, plan) : cy_i64(cg, 0);
+  if (cy_is_const(bytes, &none) && !none)
+    return NULL;
+  return cy_gep(cg, cy_arg_ptr(cg, scratch_slot), cy_mul(cg, cg->worker, bytes));
+}
+
+/* ---- tasks ---- */
+
+cy_task_axis cy_axis_shares(cy_cg *cg, V count, int64_t unit, int64_t block) {
+  return (cy_task_axis){.count = count, .blocks = cy_ceil_div(cg, count, cy_i64(cg, block)), .unit = unit};
+}
+
+cy_task_axis cy_axis_pieces(cy_cg *cg, V count, int64_t block) {
+  return (cy_task_axis){.count = count, .blocks = cy_ceil_div(cg, count, cy_i64(cg, block)), .block = block};
+}
+
+static V blocks_of(cy_cg *cg, const cy_task_axis *a) { return a->blocks ? a->blocks : cy_i64(cg, 1); }
+
+V cy_task_count(cy_cg *cg, cy_task_cut *grid, const void *plan) {
+  cy_task_grid g = grid(cg, plan);
+  V each = cy_mul(cg, blocks_of(cg, &g.rows), blocks_of(cg, &g.columns));
+  return g.products ? cy_mul(cg, g.products, each) : each;
+}
+
+cy_share cy_axis_share(cy_cg *cg, const cy_task_axis *a, V first, V last) {
+  if (!a->blocks)
+    return (cy_share){cy_i64(cg, 0), a->count};
+  if (a->unit == 0) {
+    V begin = cy_mulc(cg, first, a->block), all = cy_mulc(cg, cy_addc(cg, cy_sub(cg, last, first), 1), a->block);
+    return (cy_share){begin, cy_add(cg, begin, a->block == 1 ? all : cy_imin(cg, all, cy_sub(cg, a->count, begin)))};
+  }
+  V units = cy_ceil_div(cg, a->count, cy_i64(cg, a->unit)), begin = cy_div(cg, cy_mul(cg, units, first), a->blocks);
+  V end = cy_div(cg, cy_mul(cg, units, cy_addc(cg, last, 1)), a->blocks);
+  begin = cy_mulc(cg, begin, a->unit);
+  end = cy_mulc(cg, end, a->unit);
+  return (cy_share){begin, a->unit == 1 ? end : cy_imin(cg, a->count, end)};
+}
+
+/* Tasks [first, last], which have the same rows, as one. */
+static void emit_tasks(cy_cg *cg, const cy_task_grid *g, V first, V last, cy_task_body *body, void *frame) {
+  V rows = blocks_of(cg, &g->rows), columns = blocks_of(cg, &g->columns), both = cy_mul(cg, rows, columns);
+  cy_task t = {.number = first, .product = g->products ? cy_div(cg, first, both) : cy_i64(cg, 0)};
+  V rest = g->products ? cy_mod(cg, first, both) : first, inner = g->columns_outer ? rows : columns;
+  V slow = cy_div(cg, rest, inner), fast = cy_mod(cg, rest, inner), column = g->columns_outer ? slow : fast;
+  t.row_block = g->columns_outer ? fast : slow;
+  t.rows = cy_axis_share(cg, &g->rows, t.row_block, t.row_block);
+  t.columns = cy_axis_share(cg, &g->columns, column, last == first ? column : cy_add(cg, column, cy_sub(cg, last, first)));
+  body(cg, frame, &t);
+}
+
+/* Those of block `above` of rows, counted over all products, run by run. */
+static void emit_runs(cy_cg *cg, const cy_task_grid *g, V above, cy_task_body *body, void *frame) {
+  V each = blocks_of(cg, &g->columns), begin = cy_mul(cg, above, each), end = cy_imin(cg, cg->end, cy_add(cg, begin, each));
   cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  task(cg, frame, t.iv);
+  cy_loop_begin(cg, &t, cy_imax(cg, cg->begin, begin), end, cy_i64(cg, g->run), NULL, 0);
+  emit_tasks(cg, g, t.iv, cy_addc(cg, cy_imin(cg, end, cy_addc(cg, t.iv, g->run)), -1), body, frame);
   cy_loop_end(cg, &t, NULL);
+}
+
+void cy_tasks_emit(cy_cg *cg, cy_task_cut *grid, const void *plan, cy_task_body *body, void *frame) {
+  cy_task_grid g = grid(cg, plan);
+  bool runs = g.run > 1;
+  V each = runs ? blocks_of(cg, &g.columns) : cy_i64(cg, 1), begin = cy_div(cg, cg->begin, each);
+  cy_loop t;
+  cy_loop_begin(cg, &t, begin, cy_ceil_div(cg, cg->end, each), cy_i64(cg, 1), NULL, 0);
+  if (runs)
+    emit_runs(cg, &g, t.iv, body, frame);
+  else
+    emit_tasks(cg, &g, t.iv, t.iv, body, frame);
+  cy_loop_end(cg, &t, NULL);
+}
+
+void cy_microkernel_task(cy_cg *cg, cy_microkernel *m, const cy_task *t, V panels, cy_csize n, int64_t last) {
+  m->p0 = t->columns.begin;
+  m->p1 = t->columns.end;
+  m->rows = cy_sub(cg, t->rows.end, t->rows.begin);
+  m->n = cy_size(cg, n);
+  m->panels = panels;
+  m->last = last;
+  m->ldb = cy_i64(cg, m->tile.nv * cg->W * cy_weight_bytes(m->weights));
+  m->tail_lanes = cy_csize_known(n) ? (unsigned)(cy_csize_known(n) % cg->W) : cg->W;
 }
 
 V cy_round64(cy_cg *cg, V bytes) { return cy_mulc(cg, cy_div(cg, cy_addc(cg, bytes, 63), cy_i64(cg, 64)), 64); }
@@ -145,11 +244,4 @@ void cy_emit_panel(cy_cg *cg, V dst, int64_t nr, V src, V sk, V sn, V depth, V v
   if (branch)
     cy_if_end(cg, &tail);
   cy_emit_gather2(cg, dst, NR, src, sk, sn, depth, valid, factor);
-}
-
-cy_task_place cy_task_split(cy_cg *cg, V task, V rows, V columns, bool several, bool columns_outer) {
-  V both = cy_mul(cg, rows, columns), product = several ? cy_div(cg, task, both) : cy_i64(cg, 0);
-  V rest = several ? cy_mod(cg, task, both) : task, inner = columns_outer ? rows : columns;
-  V slow = cy_div(cg, rest, inner), fast = cy_mod(cg, rest, inner);
-  return columns_outer ? (cy_task_place){product, fast, slow} : (cy_task_place){product, slow, fast};
 }

@@ -203,14 +203,3 @@ unsigned cy_share_tails(cy_tile t, int64_t rows, int64_t mb) {
   int64_t blocks = cy_ceil(rows, mb), last = cy_ceil(rows, t.mr) * (blocks - 1) / blocks * t.mr;
   return (last ? 1u << t.mr : 0) | tails_of(t, rows - last);
 }
-
-cy_share cy_share_of(cy_cg *cg, V total, V parts, V i) {
-  V begin = cy_div(cg, cy_mul(cg, total, i), parts);
-  return (cy_share){begin, cy_div(cg, cy_mul(cg, total, cy_addc(cg, i, 1)), parts)};
-}
-
-cy_share cy_share_rows(cy_cg *cg, cy_tile t, V rows, int64_t mb, V i) {
-  V tiles = cy_ceil_div(cg, rows, cy_i64(cg, t.mr)), blocks = cy_ceil_div(cg, rows, cy_i64(cg, mb));
-  cy_share s = cy_share_of(cg, tiles, blocks, i);
-  return (cy_share){cy_mulc(cg, s.begin, t.mr), cy_imin(cg, rows, cy_mulc(cg, s.end, t.mr))};
-}

@@ -67,15 +67,6 @@ int64_t cy_strassen_bytes(const cy_cg *cg, cy_tile t, const cy_strassen *s, int6
   return left + RIGHT_SUMS * right_bytes(cg, t, half) + 2 * floats_bytes(cg, t, half, s->weights) + c;
 }
 
-cy_share cy_strassen_rows(cy_cg *cg, cy_tile t, V rows, int64_t mb, V i) {
-  return cy_share_rows(cg, (cy_tile){2 * t.mr, t.nv}, rows, mb, i);
-}
-
-cy_share cy_strassen_panels(cy_cg *cg, V panels, V parts, V i) {
-  cy_share s = cy_share_of(cg, cy_ceil_div(cg, panels, cy_i64(cg, 2)), parts, i);
-  return (cy_share){cy_mulc(cg, s.begin, 2), cy_imin(cg, panels, cy_mulc(cg, s.end, 2))};
-}
-
 unsigned cy_strassen_tails(cy_tile t, int64_t rows, int64_t panels) {
   int64_t pair = 2 * t.mr, rest = rows % pair;
   if (!rows)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* int_amx.c - micro-kernels of contractions by AMX: tiles of 16 rows by 16 columns of sums, over all of k.
+/* int_amx.c - micro-kernels of contractions by AMX: tiles of 16 rows by 16 columns of accumulators, over all of k.
  *
  * Comes in: what int_kernel.c's kernels take, rows of a in scratch and packed panels of b, k filled up to whole tiles.
- * Goes out: sums in memory, for the epilogue. A tile register has 16 rows of 64 bytes: of a, 16 rows' next 16 groups
+ * Goes out: accumulators in memory, for the epilogue. A tile register has 16 rows of 64 bytes: of a, 16 rows' next 16 groups
  * of k; of b, as it is packed, 16 groups of 16 columns. An instruction multiplies two such tiles in 16 cycles and waits
- * for the sums of the one before for 52: four tiles of sums keep it busy, and two rows by two columns of them load
- * least. tdpbusd adds up exactly what vpdpbusd does, and so do sums not depend on which of the two a CPU has;
+ * for the accumulators of the one before for 52: four tiles of accumulators keep it busy, and two rows by two columns of them load
+ * least. tdpbusd adds up exactly what vpdpbusd does, and so do results not depend on which of the two a CPU has;
  * tdpbf16ps takes denormals for zeros.
  */
 #include "int_gemm.h"
 
 #include <stdio.h>
 
-enum { A_TILE = 4, B_TILE = 6, TILE_BYTES = 64, TILE_VECTOR = 64 }; /* tiles below A_TILE hold sums */
+enum { A_TILE = 4, B_TILE = 6, TILE_BYTES = 64, TILE_VECTOR = 64 }; /* tiles below A_TILE hold accumulators */
 enum { PREFETCH = 4096 };                                           /* bytes */
 
 static void tile_call(cy_cg *cg, const char *name, V *args, unsigned n) { cy_intrinsic_of(cg, name, NULL, 0, args, n); }
@@ -23,8 +23,8 @@ static void tile_load(cy_cg *cg, unsigned tile, V p, V stride) {
   tile_call(cg, "llvm.x86.tileloadd64", args, 3);
 }
 
-static void tile_multiply(cy_cg *cg, cy_int_gemm_variant variant, unsigned sums, unsigned a, unsigned b) {
-  V args[3] = {number(cg, sums), number(cg, a), number(cg, b)};
+static void tile_multiply(cy_cg *cg, cy_int_gemm_variant variant, unsigned acc, unsigned a, unsigned b) {
+  V args[3] = {number(cg, acc), number(cg, a), number(cg, b)};
   tile_call(cg, variant.bf16 ? "llvm.x86.tdpbf16ps" : "llvm.x86.tdpbusd", args, 3);
 }
 
@@ -45,13 +45,13 @@ void cy_int_gemm_amx_end(cy_cg *cg) { tile_call(cg, "llvm.x86.tilerelease", NULL
 
 cy_tile cy_int_gemm_amx_tile(int64_t rows, int64_t n) {
   bool few = rows && rows <= CY_AMX_ROWS;
-  unsigned max = few ? 4 : 2; /* enough sums to keep it busy */
+  unsigned max = few ? 4 : 2; /* enough accumulators to keep it busy */
   int64_t need = n ? cy_ceil(n, 16) : max;
   return (cy_tile){few ? CY_AMX_ROWS : 2 * CY_AMX_ROWS, need < max ? (unsigned)need : max};
 }
 
 /* Nanoseconds of a task, about, on Sapphire Rapids: rows are copied at 32 bytes/ns, weights come from a cache at 20,
- * tiles of sums take 16 cycles for each of k, and 16 sums 4 ns in an epilogue. */
+ * tiles of accumulators take 16 cycles for each of k, and 16 of these 4 ns in an epilogue. */
 static double task_ns(cy_tile tile, double rows, double panels, double row_bytes, bool copied) {
   double columns = panels * tile.nv * 16, tiles = (double)cy_ceil((int64_t)rows, CY_AMX_ROWS) * columns / 16;
   double copies = copied ? rows * (row_bytes / 32 + 4) : 0;
@@ -59,10 +59,10 @@ static double task_ns(cy_tile tile, double rows, double panels, double row_bytes
 }
 
 /* Blocks such that 1, 2, 4 and 8 workers wait least for the one with the most tasks. */
-cy_blocks cy_int_gemm_amx_blocks(cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t row_bytes,
-                                 bool copied) {
-  enum { USUAL_ROWS = 1024, USUAL_PANELS = 16, SCRATCH = 512 << 10, MAX_ROWS = 512, MAX_PANELS = 128 };
-  int64_t all = rows ? rows : USUAL_ROWS, max = SCRATCH / row_bytes;
+cy_blocks cy_int_gemm_amx_blocks(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels,
+                                 int64_t row_bytes, bool copied) {
+  enum { USUAL_ROWS = 1024, USUAL_PANELS = 16, MAX_ROWS = 512, MAX_PANELS = 128 };
+  int64_t all = rows ? rows : USUAL_ROWS, max = (int64_t)cg->model.amx_rows / row_bytes;
   max = max > MAX_ROWS ? MAX_ROWS : max;
   panels = panels ? panels : USUAL_PANELS;
   cy_blocks best = {tile.mr, 1};
@@ -91,7 +91,7 @@ typedef struct kernel {
   V a, stride, below; /* rows; bytes to the next; bytes to the next 16 */
 } kernel;
 
-static unsigned sums_tile(const kernel *k, unsigned i, unsigned j) { return i * k->nv + j; }
+static unsigned acc_tile(const kernel *k, unsigned i, unsigned j) { return i * k->nv + j; }
 
 /* Columns of steps to come: tile loads, too few of which are on their way at a time, wait for each other's misses. */
 static void emit_prefetch(cy_cg *cg, const kernel *k, V b) {
@@ -111,7 +111,7 @@ static void emit_step(cy_cg *cg, const kernel *k, V b, V at) {
     for (unsigned j = 0; j < k->nv; j++) {
       if (i == 0)
         tile_load(cg, B_TILE + j % 2, cy_gepc(cg, b, j * TILE_VECTOR), b_stride);
-      tile_multiply(cg, k->variant, sums_tile(k, i, j), A_TILE + i, B_TILE + j % 2);
+      tile_multiply(cg, k->variant, acc_tile(k, i, j), A_TILE + i, B_TILE + j % 2);
     }
   }
 }
@@ -147,17 +147,17 @@ static V emit_panel(cy_cg *cg, const kernel *k, V fn, V q, V b) {
   V c = cy_gep(cg, LLVMGetParam(fn, 3), at);
   for (unsigned i = 0; i < k->ma; i++)
     for (unsigned j = 0; j < k->nv; j++) {
-      V sums = number(cg, sums_tile(k, i, j));
+      V acc = number(cg, acc_tile(k, i, j));
       V at_c = cy_gepc(cg, cy_gep(cg, c, cy_mulc(cg, ldc, i * CY_AMX_ROWS)), j * TILE_VECTOR);
       if (k->onto)
-        tile_load(cg, sums_tile(k, i, j), at_c, ldc);
+        tile_load(cg, acc_tile(k, i, j), at_c, ldc);
       else
-        tile_call(cg, "llvm.x86.tilezero", &sums, 1);
+        tile_call(cg, "llvm.x86.tilezero", &acc, 1);
     }
   b = emit_depth(cg, k, fn, q, b);
   for (unsigned i = 0; i < k->ma; i++, c = cy_gep(cg, c, cy_mulc(cg, ldc, CY_AMX_ROWS)))
     for (unsigned j = 0; j < k->nv; j++) {
-      V args[3] = {number(cg, sums_tile(k, i, j)), cy_gepc(cg, c, j * TILE_VECTOR), ldc};
+      V args[3] = {number(cg, acc_tile(k, i, j)), cy_gepc(cg, c, j * TILE_VECTOR), ldc};
       tile_call(cg, "llvm.x86.tilestored64", args, 3);
     }
   return b;

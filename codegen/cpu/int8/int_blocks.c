@@ -5,15 +5,14 @@
  * all tasks, with k in the order in which weights become pairs (microkernel_widen.c): rows i and i + block / 2 of a
  * block side by side, which is what a byte of 4 bits holds. A task of the second has a block of rows, which stays in
  * the second-level cache, and a group of panels. By blocks of k, it makes bf16 of the group's weights, which stay in
- * the first-level cache, and multiplies all its rows by them, onto sums in scratch. Phases,
+ * the first-level cache, and multiplies all its rows by them, onto accumulators in scratch. Phases,
  * tasks and the epilogue are those of scaled.c.
  */
 #include "scaled.h"
 
 enum {
-  GROUP_COLUMNS = 64,       /* a cache line of codes */
-  WEIGHT_BYTES = 32 * 1024, /* of a group's weights: what the first-level cache keeps beside rows */
-  MAX_ROWS = 512,           /* of a task: sums */
+  GROUP_COLUMNS = 64, /* a cache line of codes */
+  MAX_ROWS = 512,     /* of a task: accumulators */
   TILE_K = 2 * CY_AMX_GROUPS
 };
 
@@ -29,7 +28,7 @@ static cy_scaled plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   cy_scaled p = cy_scaled_plan(&form, d, (int64_t)tile.nv * cg->W);
   p.tile = tile;
   p.nb = p.nr < GROUP_COLUMNS ? GROUP_COLUMNS / p.nr : 1;
-  int64_t k_block = WEIGHT_BYTES / (p.nb * p.nr * 2) / unit * unit;
+  int64_t k_block = (int64_t)cg->model.amx_group_weights / (p.nb * p.nr * 2) / unit * unit;
   p.k_blocks = (k_block ? k_block : unit) / p.block;
   p.row_bytes = p.k * 2 + (p.k * 2 % 1024 ? 0 : 64); /* not all rows of a tile in the same sets of a cache */
   p.rows_behind = tile.mr;
@@ -37,7 +36,7 @@ static cy_scaled plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   max = max < MAX_ROWS ? max : MAX_ROWS;
   max = rows && rows < max ? cy_round_up(rows, tile.mr) : max / tile.mr * tile.mr;
   p.mb = max ? max : tile.mr;
-  p.sums_bytes = p.nb * p.nr * 4;
+  p.acc_bytes = p.nb * p.nr * 4;
   p.weight_bytes = p.nb * p.nr * p.k_blocks * p.block * 2;
   return p;
 }
@@ -70,12 +69,12 @@ static void multiply(cy_cg *cg, const cy_scaled_frame *f, V first, V count) {
                             .tile = p->tile,
                             .nr = p->nr,
                             .row_bytes = p->row_bytes,
-                            .ldc = p->sums_bytes,
+                            .ldc = p->acc_bytes,
                             .rows = f->rows,
                             .a = cy_gep(cg, f->m, cy_mulc(cg, k0, 2)),
                             .tab = f->row_table,
                             .b = f->weights,
-                            .c = f->sums,
+                            .c = f->acc,
                             .onto = LLVMConstInt(cg->i1, 1, 0)};
   product.variant.amx = true;
   product.variant.together = CY_AMX_GROUPS;

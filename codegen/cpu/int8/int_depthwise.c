@@ -46,7 +46,7 @@ typedef struct depthwise {
   int64_t c, tile, per_task; /* tile: outputs of a row; row blocks of a task */
   cy_int_gemm_variant variant;
   bool narrow; /* weights are s8, else i16 */
-  bool turned; /* rows of what is here are columns of the image */
+  bool transposed; /* rows of what is here are columns of the image */
 } depthwise;
 
 bool cy_int_depthwise_possible(const cy_int_gemm_desc *d) {
@@ -114,7 +114,7 @@ static bool row_block_of(int64_t outputs, const cy_axis *h, int each, row_block 
 /* The row block that takes the least time for an output row. */
 static void row_block_choose(depthwise *p) {
   const cy_axis *h = &p->axis[1], *w = &p->axis[2];
-  int64_t height = cy_csize_known(h->out), max = p->turned ? MAX_LONG_OUTPUTS : MAX_OUTPUTS;
+  int64_t height = cy_csize_known(h->out), max = p->transposed ? MAX_LONG_OUTPUTS : MAX_OUTPUTS;
   double min = 0;
   for (int64_t outputs = 1; outputs <= max && (!height || outputs <= height); outputs++) {
     row_block b;
@@ -143,8 +143,8 @@ static depthwise plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
   depthwise p = {.d = d, .w = &d->window, .c = d->window.cin, .narrow = d->b_bits == 8 && d->b_signed};
   p.variant = cy_group_kernel_of(cy_int_depthwise_dot4(cg, d) ? CY_GROUP_DOT4 : CY_GROUP_DOT2);
   cy_conv_axes(p.w, 0, p.axis);
-  p.turned = p.axis[1].count == 1 && p.axis[2].count > 1;
-  if (p.turned) {
+  p.transposed = p.axis[1].count == 1 && p.axis[2].count > 1;
+  if (p.transposed) {
     cy_axis row = p.axis[1];
     p.axis[1] = p.axis[2];
     p.axis[2] = row;
@@ -193,13 +193,10 @@ static void pack(const cy_cg *cg, const void *of, int64_t matrices, cy_arena *ar
 static V row_block_count(cy_cg *cg, const depthwise *p) {
   return cy_ceil_div(cg, cy_size(cg, p->axis[1].out), cy_i64(cg, p->row_block.outputs));
 }
-static V row_block_groups(cy_cg *cg, const depthwise *p) {
-  return cy_ceil_div(cg, row_block_count(cg, p), cy_i64(cg, p->per_task));
-}
-static V task_count(cy_cg *cg, const void *ctx) {
-  const depthwise *p = ctx;
-  V images = cy_mul(cg, cy_size(cg, p->w->batch), cy_size(cg, p->axis[0].out));
-  return cy_mul(cg, images, row_block_groups(cg, p));
+static cy_task_grid grid_of(cy_cg *cg, const void *of) {
+  const depthwise *p = of;
+  return (cy_task_grid){.products = cy_mul(cg, cy_size(cg, p->w->batch), cy_size(cg, p->axis[0].out)),
+                        .rows = cy_axis_pieces(cg, row_block_count(cg, p), p->per_task)};
 }
 
 /* Columns in scratch: enough for whole tiles. */
@@ -365,18 +362,18 @@ static void emit_tile_end(cy_cg *cg, const frame *f, V x0, V rows, V columns, in
                           .wide = cy_int_gemm_wide(cg, channels),
                           .all_wide = whole};
   epilogue.flat = p->w->epilogue.flat;
-  if (!p->turned || p->tile == 1) /* rows that follow each other in the buffer */
+  if (!p->transposed || p->tile == 1) /* rows that follow each other in the buffer */
     epilogue.together = cy_int_gemm_together(cg, p->variant, &p->w->epilogue, channels);
   int64_t bytes = sums_bytes(cg, channels),
           across = p->tile * bytes; /* from output to output of a row, and of a column */
-  V lines = p->turned ? columns : rows, count = p->turned ? rows : columns;
+  V lines = p->transposed ? columns : rows, count = p->transposed ? rows : columns;
   cy_loop r;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), lines, cy_i64(cg, 1), NULL, 0);
-  V y = cy_add(cg, p->turned ? x0 : f->y0, r.iv);
-  image_line line = {p->w->n_spatial, f->image, f->depth, y, p->turned ? f->y0 : x0};
+  V y = cy_add(cg, p->transposed ? x0 : f->y0, r.iv);
+  image_line line = {p->w->n_spatial, f->image, f->depth, y, p->transposed ? f->y0 : x0};
   cy_rows index = line_rows(&line);
-  V sums = cy_gep(cg, f->buffer, cy_mulc(cg, r.iv, p->turned ? bytes : across));
-  cy_epilogue_tile(cg, &epilogue, &index, sums, cy_i64(cg, p->turned ? across : bytes), count, cy_i64(cg, 0),
+  V sums = cy_gep(cg, f->buffer, cy_mulc(cg, r.iv, p->transposed ? bytes : across));
+  cy_epilogue_tile(cg, &epilogue, &index, sums, cy_i64(cg, p->transposed ? across : bytes), count, cy_i64(cg, 0),
                    cy_i64(cg, channels), f->c0, (unsigned)(channels % cg->W));
   cy_loop_end(cg, &r, NULL);
 }
@@ -528,15 +525,13 @@ static void emit_block(cy_cg *cg, frame *f, V first, V end, int64_t channels) {
   cy_loop_end(cg, &b, NULL);
 }
 
-static void emit_task(cy_cg *cg, void *frame_of, V task) {
+static void emit_task(cy_cg *cg, void *frame_of, const cy_task *t) {
   frame *f = frame_of;
   const depthwise *p = f->p;
-  V blocks = row_block_groups(cg, p), image = cy_div(cg, task, blocks), depth = cy_size(cg, p->axis[0].out);
-  V first = cy_mulc(cg, cy_mod(cg, task, blocks), p->per_task);
-  V end = cy_imin(cg, cy_addc(cg, first, p->per_task), row_block_count(cg, p));
+  V depth = cy_size(cg, p->axis[0].out), first = t->rows.begin, end = t->rows.end;
   int64_t block = block_channels(cg), whole = p->c / block * block;
-  f->image = cy_div(cg, image, depth);
-  f->depth = cy_mod(cg, image, depth);
+  f->image = cy_div(cg, t->product, depth);
+  f->depth = cy_mod(cg, t->product, depth);
   cy_loop c;
   if (whole) {
     cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, whole), cy_i64(cg, block), NULL, 0);
@@ -566,10 +561,9 @@ CY_PLAN_MAKE(depthwise)
 static void emit(cy_cg *cg, const void *of, const char *name) {
   const depthwise *p = of;
   int64_t block = block_channels(cg);
-  cy_kernel_begin(cg, name, 0);
-  cy_epilogue_open(&p->w->epilogue, cg);
+  V scratch = cy_phase_begin(cg, name, 0, &p->w->epilogue, p->w->scratch_slot, worker_bytes, p);
   frame f = {.p = p, .convert = cy_int_gemm_rows_begin(cg, p->variant, p->d), .width = scratch_width(cg, p)};
-  f.placed = cy_scratch(cg, p->w->scratch_slot, worker_bytes(cg, p));
+  f.placed = scratch;
   f.scratch = cy_gepc(cg, f.placed, block_weights(cg, p));
   f.vector_bytes = cy_mulc(cg, f.width, vector_bytes(cg));
   f.blank = cy_alloca(cg, block);
@@ -578,7 +572,7 @@ static void emit(cy_cg *cg, const void *of, const char *name) {
   f.weights = cy_arg_ptr(cg, p->w->b_slot);
   LLVMBuildMemSet(cg->b, f.blank, f.convert.byte, cy_i64(cg, block), 64);
   emit_borders(cg, &f);
-  cy_tasks_emit(cg, emit_task, &f);
+  cy_tasks_emit(cg, grid_of, p, emit_task, &f);
   cy_fn_end(cg, NULL);
 }
 
@@ -592,5 +586,5 @@ const cy_generator cy_int_depthwise_generator = {.plan = plan_make,
                                                  .pack = pack,
                                                  .text = "conv int8 depthwise",
                                                  .describe = describe,
-                                                 .phase = {{"", NULL, emit, task_count}},
+                                                 .phase = {{"", NULL, emit, .grid = grid_of}},
                                                  .worker_bytes = worker_bytes};

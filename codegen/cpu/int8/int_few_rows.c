@@ -13,7 +13,7 @@
  *
  * A task of the second phase has a group of columns. It goes through all blocks of k, and in each through its columns, in
  * the order that weights lie in. A panel of 4 * W columns is interleaved into dot4 of k in registers, in the order that
- * quantised_rows.c tells, in which sums stay till the epilogue. vpmaddubsw adds up pairs in 16 bits, which hold 8
+ * quantised_rows.c tells, in which accumulators stay till the epilogue. vpmaddubsw adds up two products in 16 bits, which hold 8
  * groups of k. The last panel of columns that do not fill it begins so early that it ends with them. Phases, tasks and
  * the epilogue are those of scaled.c.
  */
@@ -34,7 +34,7 @@ enum {
   UNIT = 64,              /* columns; tasks have multiples of it */
   MIN_TASKS = 32,         /* if there are enough units */
   MAX_UNITS = 8,          /* of a task */
-  RUN_COLUMNS = 4096,     /* of tasks done as one: sums stay in the first-level cache */
+  RUN_COLUMNS = 4096,     /* of tasks done as one: accumulators stay in the first-level cache */
   PREFETCH_BYTES = 16384, /* of codes, from what is multiplied to what is asked for */
   LINE = 64,
   SHARE_BLOCKS = 1024 /* k of a task of the first phase, about */
@@ -68,7 +68,7 @@ static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   s->line = s->run * s->nb; /* fewer at a time would be loaded before their stores are done */
   s->share = s->block < SHARE_BLOCKS ? SHARE_BLOCKS / s->block : 1;
   s->row_bytes = s->count * p.block_bytes;
-  s->sums_bytes = (RUN_COLUMNS + s->nr) * 4; /* not all rows in the same sets of the first-level cache */
+  s->acc_bytes = (RUN_COLUMNS + s->nr) * 4; /* not all rows in the same sets of the first-level cache */
   return p;
 }
 
@@ -84,7 +84,7 @@ static V rounded(cy_cg *cg, V x, V inverse, unsigned lanes) {
   return LLVMBuildFPToSI(cg->b, near, LLVMVectorType(cg->i32, lanes), "");
 }
 
-/* Digits of `lanes` integers, to each plane, and onto sums. */
+/* Digits of `lanes` integers, to each plane, and onto their sums. */
 static void emit_digits(cy_cg *cg, const plan *p, V v, V to, V *sum, unsigned lanes) {
   LLVMTypeRef bytes = LLVMVectorType(cg->i8, lanes);
   V flip = cy_splat(cg, LLVMConstInt(cg->i8, 0x80, 0), lanes);
@@ -141,8 +141,8 @@ static void round_block(cy_cg *cg, const void *of, V from, V row, V block) {
 
 /* ---- the micro-kernel: a block of k, so many tiles of columns ---- */
 
-/* void (i64 rows, i64 row_bytes, i64 tiles, i64 same, ptr digits, ptr sums, then thrice codes, scales and zeros): digits and
- * sums of the first row, from the first column on; row_bytes: from the digits of a row to those of the next. What is
+/* void (i64 rows, i64 row_bytes, i64 tiles, i64 same, ptr digits, ptr acc, then thrice codes, scales and zeros): digits and
+ * accumulators of the first row, from the first column on; row_bytes: from the digits of a row to those of the next. What is
  * multiplied, and what is asked for meanwhile: less than `same` tiles from the first on, .. and behind them, both told as
  * if from the first on. */
 enum {
@@ -152,7 +152,7 @@ enum {
   SAME,
   FIRST_POINTER,
   DIGITS_AT = FIRST_POINTER,
-  SUMS,
+  ACC,
   CODES,
   PREFETCH = CODES + 3,
   LATER = PREFETCH + 3,
@@ -161,15 +161,15 @@ enum {
 
 typedef struct kernel {
   const plan *p;
-  unsigned first;        /* vector of the panel that sums begin with */
+  unsigned first;        /* vector of the panel that accumulators begin with */
   V row, mask;           /* block of a row; the lower 4 bits of bytes */
   cy_scaled_place at;    /* of a panel */
-  V scale[VECTORS];      /* .. and in the order of sums .. */
-  V zero[VECTORS], sums; /* .. as i32; NULL: there are none */
+  V scale[VECTORS];      /* .. and in the order of accumulators .. */
+  V zero[VECTORS], acc;  /* .. as i32; NULL: there are none */
 } kernel;
 
 /* What is added up of a vector of columns: low digits, then middle and high ones, or 256 * high + middle ones. */
-static unsigned sums_of(const kernel *k) { return (k->p->dot4 ? DIGITS : 2) * k->p->nv; }
+static unsigned accumulators_of(const kernel *k) { return (k->p->dot4 ? DIGITS : 2) * k->p->nv; }
 
 /* Rows [row, row + 4) of bytes, interleaved into dot4: vectors from the first on. */
 static void load_dot4(cy_cg *cg, const kernel *k, V row, V *out) {
@@ -188,7 +188,7 @@ static V load_digits(cy_cg *cg, const kernel *k, V at) {
 }
 
 /* Otherwise LLVM adds up products of several groups first, for which there are no registers. */
-static void fence_sums(cy_cg *cg, unsigned n, V *sum) {
+static void fence(cy_cg *cg, unsigned n, V *sum) {
   LLVMTypeRef type = LLVMTypeOf(sum[0]);
   for (unsigned i = 0; i < n; i++)
     sum[i] = LLVMBuildBitCast(cg->b, sum[i], cg->vf, "");
@@ -212,14 +212,14 @@ static void emit_group(cy_cg *cg, const kernel *k, V row, V *sum) {
         *s = cy_scaled_add(cg, *s, half[j], digits);
       }
     }
-    fence_sums(cg, DIGITS * p->nv, sum);
+    fence(cg, DIGITS * p->nv, sum);
   }
 }
 
 /* Groups of rows of bytes that are done without a loop. */
 static int64_t groups_at_once(const plan *p) { return cy_scaled_divisor(p->s.bytes / 4, AT_ONCE); }
 
-/* Sums of 16 bits, each of which weighs so much, onto `sum`. */
+/* Accumulators of 16 bits, each of which weighs so much, onto `sum`. */
 static V add_words(cy_cg *cg, V sum, V words, int64_t weight) {
   V by = cy_splat(cg, LLVMConstInt(cg->i16, (uint64_t)weight, 0), 2 * cg->W);
   return LLVMBuildAdd(cg->b, sum, cy_int_gemm_dot2_times(cg, words, by), "");
@@ -245,7 +245,7 @@ static void emit_groups(cy_cg *cg, const kernel *k, V row, V *sum) {
 
 static void emit_depth(cy_cg *cg, const kernel *k, V *sum) {
   int64_t once = groups_at_once(k->p) * 4;
-  unsigned n = sums_of(k);
+  unsigned n = accumulators_of(k);
   if (once == k->p->s.bytes) {
     emit_groups(cg, k, cy_i64(cg, 0), sum);
     return;
@@ -279,8 +279,8 @@ static void emit_begin(cy_cg *cg, const kernel *k, V *sum) {
   }
 }
 
-/* Onto the sums of a row: step * scale * what the digits gave. */
-static void emit_end(cy_cg *cg, const kernel *k, V sums, const V *sum) {
+/* Onto the accumulators of a row: step * scale * what the digits gave. */
+static void emit_end(cy_cg *cg, const kernel *k, V acc, const V *sum) {
   unsigned nv = k->p->nv;
   V step = cy_splat(cg, cy_load(cg, cg->f32, k->row, 4), cg->W), eight = cy_splat(cg, cy_i32(cg, 8), cg->W);
   for (unsigned j = 0; j < nv; j++) {
@@ -289,7 +289,7 @@ static void emit_end(cy_cg *cg, const kernel *k, V sums, const V *sum) {
       upper = LLVMBuildAdd(cg->b, LLVMBuildShl(cg->b, sum[2 * nv + j], eight, ""), upper, "");
     V low = LLVMBuildSIToFP(cg->b, sum[j], cg->vf, "");
     V all = cy_fma(cg, LLVMBuildSIToFP(cg->b, upper, cg->vf, ""), cy_splatf(cg, 256, cg->W), low);
-    V at = cy_gepc(cg, sums, (int64_t)(k->first + j) * cg->W * 4);
+    V at = cy_gepc(cg, acc, (int64_t)(k->first + j) * cg->W * 4);
     V factor = LLVMBuildFMul(cg->b, step, k->scale[k->first + j], "");
     cy_store(cg, cy_fma(cg, all, factor, cy_load(cg, cg->vf, at, 4)), at, 4);
   }
@@ -317,7 +317,7 @@ static void emit_panel(cy_cg *cg, kernel *k) {
   for (k->first = 0; k->first < VECTORS; k->first += p->nv) {
     emit_begin(cg, k, sum);
     emit_depth(cg, k, sum);
-    emit_end(cg, k, cy_gep(cg, k->sums, cy_mulc(cg, r.iv, p->s.sums_bytes)), sum);
+    emit_end(cg, k, cy_gep(cg, k->acc, cy_mulc(cg, r.iv, p->s.acc_bytes)), sum);
   }
   cy_loop_end(cg, &r, NULL);
 }
@@ -362,12 +362,12 @@ static void emit_tile(cy_cg *cg, const plan *p, V tile) {
   next.scales = cy_select(cg, same, next.scales, later.scales);
   next.zeros = next.zeros ? cy_select(cg, same, next.zeros, later.zeros) : NULL;
   emit_prefetch(cg, p, place_behind(cg, p, next, tile));
-  V sums = cy_gepf(cg, LLVMGetParam(fn, SUMS), cy_mul(cg, tile, columns));
+  V acc = cy_gepf(cg, LLVMGetParam(fn, ACC), cy_mul(cg, tile, columns));
   V mask = LLVMBuildBitCast(cg->b, cy_splat(cg, cy_i32(cg, 0x0f0f0f0f), cg->W), cg->vf, "");
   cy_accumulators_fence(cg, 1, &mask);
   cy_loop j;
   cy_loop_begin(cg, &j, cy_i64(cg, 0), columns, cy_i64(cg, p->s.nr), NULL, 0);
-  kernel k = {.p = p, .sums = cy_gepf(cg, sums, j.iv), .mask = LLVMBuildBitCast(cg->b, mask, cg->vi, "")};
+  kernel k = {.p = p, .acc = cy_gepf(cg, acc, j.iv), .mask = LLVMBuildBitCast(cg->b, mask, cg->vi, "")};
   k.at = cy_scaled_behind(cg, now, j.iv, j.iv);
   emit_panel(cg, &k);
   cy_loop_end(cg, &j, NULL);
@@ -420,7 +420,7 @@ static void emit_call(cy_cg *cg, const cy_scaled_frame *f, V block, V q, V end) 
   args[TILES] = tiles;
   args[SAME] = cy_sub(cg, tiles, over);
   args[DIGITS_AT] = cy_gep(cg, f->m, cy_mulc(cg, block, p->block_bytes));
-  args[SUMS] = cy_scaled_sums_at(cg, f, q);
+  args[ACC] = cy_scaled_acc_at(cg, f, q);
   put_place(cg, args + CODES, cy_scaled_place_of(cg, d, block, col));
   put_place(cg, args + PREFETCH, place_behind(cg, p, next, over));
   put_place(cg, args + LATER, place_behind(cg, p, later, cy_sub(cg, over, tiles)));

@@ -5,7 +5,7 @@
  * Comes in: a cy_int_gemm_desc. Goes out: one phase, or two where b has to be packed at run time first. A task is
  * (matrix or group of channels, block of rows, block of panels): it copies its rows of a to scratch (int_copy.c), then,
  * by groups of panels that stay in cache, tile by tile (int_tile.c), runs micro-kernels over all of k and the epilogue
- * over long runs of each row, or both on sums in registers (int_inline.c). A row of a convolution is an output
+ * over long runs of each row, or both on accumulators in registers (int_inline.c). A row of a convolution is an output
  * position; its k are the taps, padding included. Sums of integers are exact, those of bf16 run over all of k in order:
  * neither depends on blocks or threads.
  */
@@ -13,12 +13,10 @@
 #include "int_gemm_int.h"
 
 #include <stdio.h>
+#include <string.h>
 
-enum { PACKED_B_BYTES = 128 * 1024, TOGETHER = 4 }; /* TOGETHER: panels that a task packs */
-enum { COPIED_BYTES = 256 * 1024 }; /* rows of a task, which stay in the second-level cache beside weights */
-enum { KEPT_BYTES = 1024 * 1024 };  /* rows of all tasks, of which a worker then copies each but once */
-enum { NEAR_BYTES = 768 * 1024 };   /* weights that the second-level cache about keeps */
-enum { FAR_BYTES = 32 * 1024 };     /* weights that the first-level cache does not keep beside other data */
+enum { TOGETHER = 4 }; /* panels that a task of the first phase packs */
+enum { UNKNOWN_K = 512 };
 enum { WIDE = CY_INT_GEMM_WIDE };
 
 typedef cy_int_gemm_plan plan;
@@ -55,9 +53,7 @@ static void plan_conv(plan *p) {
 
 static void plan_gemm(plan *p) {
   const cy_gemm_desc *g = &p->d->gemm;
-  p->groups = 1;
-  for (int i = 0; i < g->n_batch; i++)
-    p->groups *= cy_csize_known(g->batch[i]) ? cy_csize_known(g->batch[i]) : 1;
+  p->groups = cy_batch_known(g);
   p->n = cy_csize_known(g->n);
   p->k = p->c = cy_csize_known(g->k);
   p->taps = 1;
@@ -99,10 +95,12 @@ static bool read_once(const plan *p) {
   return !p->packed && p->rows && p->rows <= p->mb;
 }
 
+static int64_t likely_k(const plan *p) { return p->k ? p->k : UNKNOWN_K; }
+
 /* Panels done for a tile of rows before the next: their weights stay in the second-level cache. */
 static int64_t group_choose(const cy_cg *cg, const plan *p) {
-  int64_t bytes = (p->k ? p->k : 512) * p->nr * (p->variant.wide ? 2 : 1), group = (int64_t)cg->model.panel_group / bytes;
-  int64_t max = (p->variant.amx ? 128 : 256) / p->nr; /* sums of a tile's rows stay in the first-level cache */
+  int64_t bytes = likely_k(p) * p->nr * (p->variant.wide ? 2 : 1), group = (int64_t)cg->model.panel_group / bytes;
+  int64_t max = (p->variant.amx ? 128 : 256) / p->nr; /* accumulators of a tile's rows stay in the first-level cache */
   group = group < max ? group : max;
   group = group < p->nb ? group : p->nb;
   return group < 1 ? 1 : group / p->unit * p->unit;
@@ -118,10 +116,12 @@ static int64_t unit_choose(const cy_cg *cg, const plan *p) {
 /* Products of bytes by one instruction, outside of tiles; split ones need so much more time that they gain nothing. */
 static bool bytes_at_once(const plan *p) { return p->variant.dot4 && !p->variant.amx && !p->variant.split; }
 
-/* Fours: are sums of rows needed? Zero points of b take them away, and so does making u8 signed while packing them. */
+/* Are sums of rows needed? Zero points of b take them away, and so does making u8 signed while packing them. */
 static bool rows_summed(const plan *p) {
   return p->variant.dot4 && (p->d->b_zero_slot >= 0 || (!p->packed && !p->d->b_signed));
 }
+
+static bool dot4_plain(const plan *p) { return bytes_at_once(p) && !rows_summed(p); }
 
 /* .. and of columns? */
 static bool columns_summed(const plan *p) { return p->variant.dot4 && (p->d->a_zero_slot >= 0 || p->shifted); }
@@ -143,10 +143,6 @@ static bool amx_fits(const cy_cg *cg, const plan *p) {
   return p->variant.bf16 ? cg->amx_bf16 : p->variant.dot4 && cg->amx_int8 && worth;
 }
 
-static const cy_epilogue *epilogue_of(const plan *p) {
-  return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
-}
-
 /* Is only the last tile of a task copied, if it is not full? Scratch has no room for others then. */
 static bool only_last_copied(const cy_cg *cg, const plan *p) { return cy_int_gemm_rows_stay(cg) && rows_in_place(p); }
 
@@ -157,85 +153,112 @@ static bool keeps_rows(const cy_cg *cg, const plan *p) {
   for (int i = 0; i < g->n_batch; i++)
     single = single && cy_csize_is(g->batch[i], 1);
   return copied && single && bytes_at_once(p) && cy_int_gemm_rows_as_wanted(p) && !rows_summed(p) && p->rows > p->mb &&
-         p->rows * p->k <= KEPT_BYTES;
+         p->rows * p->k <= (int64_t)cg->model.int_kept_rows;
 }
 
 /* Of a task: copies stay in the second-level cache beside weights; without, the more rows share weights the better. */
 static int64_t rows_at_most(const cy_cg *cg, const plan *p, int64_t k) {
-  int64_t fit = bytes_at_once(p) ? COPIED_BYTES / k : 192 * 1024 / (k * 2);
+  int64_t fit = bytes_at_once(p) ? (int64_t)cg->model.int_copied_rows / k : (int64_t)cg->model.int_widened_rows / (k * 2);
   return only_last_copied(cg, p) ? INT64_MAX : fit / p->tile.mr * p->tile.mr;
 }
 
-/* Where there are so many columns. */
-static cy_tile tile_of(const cy_cg *cg, plan *p, int64_t n) {
+/* For so many columns. */
+static void tile_choose(const cy_cg *cg, plan *p, int64_t n) {
   p->tile = p->variant.amx ? cy_int_gemm_amx_tile(p->rows, n) : cy_tile_choose(cg, p->rows, n);
   if (cg->tile_rows && !p->variant.amx)
     p->tile = (cy_tile){cg->tile_rows, cg->tile_vectors};
   else if (p->rows != 1 && !p->variant.amx)
     p->tile.mr = tile_rows(cg, p);
-  return p->tile;
 }
 
-static plan plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  plan p = {.d = d, .name = d->conv ? d->window.name : d->gemm.name};
+static cy_int_gemm_variant variant_of(const cy_cg *cg, const plan *p) {
+  const cy_int_gemm_desc *d = p->d;
+  bool bytes = d->b_bits == 8, narrow = p->packed && bytes && d->b_signed, fits = narrow || (!p->packed && bytes);
+  return cy_group_kernel_of(d->bf16                                  ? CY_GROUP_BF16
+                            : d->split                               ? CY_GROUP_SPLIT
+                            : fits && (cg->vnni || cg->vnni_spelled) ? CY_GROUP_DOT4
+                            : narrow                                 ? CY_GROUP_DOT2_S8
+                                                                     : CY_GROUP_DOT2);
+}
+
+/* Slots, sizes, and micro-kernels that fit the operands. */
+static plan plan_begin(const cy_cg *cg, const cy_int_gemm_desc *d) {
+  plan p = {.d = d, .name = d->conv ? d->window.name : d->gemm.name, .packed = d->conv || d->gemm.b_packed, .unit = 1};
   p.a_slot = d->conv ? d->window.a_slot : d->gemm.a_slot;
   p.b_slot = d->conv ? d->window.b_slot : d->gemm.b_slot;
   p.scratch_slot = d->conv ? d->window.scratch_slot : d->gemm.scratch_slot;
   p.shared_slot = d->conv ? d->window.shared_slot : d->gemm.shared_slot;
-  p.packed = d->conv || d->gemm.b_packed;
-  bool narrow = p.packed && d->b_bits == 8 && d->b_signed;
-  bool fits = narrow || (!p.packed && d->b_bits == 8);
-  p.variant = cy_group_kernel_of(d->bf16                                  ? CY_GROUP_BF16
-                                 : d->split                               ? CY_GROUP_SPLIT
-                                 : fits && (cg->vnni || cg->vnni_spelled) ? CY_GROUP_DOT4
-                                 : narrow                                 ? CY_GROUP_DOT2_S8
-                                                                          : CY_GROUP_DOT2);
-  p.shifted = p.variant.dot4 && d->a_signed != cg->sdot;
-  p.variant.starts = columns_summed(&p) || d->started;
   if (d->conv)
     plan_conv(&p);
   else
     plan_gemm(&p);
+  p.variant = variant_of(cg, &p);
+  p.shifted = p.variant.dot4 && d->a_signed != cg->sdot;
+  p.variant.starts = columns_summed(&p) || d->started;
   p.variant.amx = amx_fits(cg, &p);
-  p.variant.far = p.variant.amx && p.packed && p.n * p.k * (d->bf16 ? 2 : 1) >= FAR_BYTES;
+  p.variant.far = p.variant.amx && p.packed && p.n * p.k * (d->bf16 ? 2 : 1) >= (int64_t)cg->model.amx_near_weights;
   p.variant.together = p.variant.amx ? CY_AMX_GROUPS : 1;
-  p.tile = tile_of(cg, &p, p.n);
-  unsigned each = bytes_at_once(&p) && !rows_summed(&p) ? cy_int_lane_reduce_choose(cg, &p) : 1;
-  if (each > 1) {
-    p.variant.step *= each;
-    p.tile = cy_int_lane_reduce_tile();
-  }
-  unsigned shuffled = each == 1 ? cy_int_gemm_order_vectors(cg, &p) : 0;
-  if (shuffled && shuffled < p.tile.nv)
-    p.tile = tile_of(cg, &p, (int64_t)shuffled * cg->W);
-  p.nr = (int64_t)p.tile.nv * cg->W / each;
-  p.last = last_columns(cg, &p);
-  int64_t k = p.k ? p.k : 512, max = rows_at_most(cg, &p, k);
-  int64_t likely = p.rows ? p.rows : p.image, panels = p.n ? cy_ceil(p.n, p.nr) : 0;
+  return p;
+}
+
+/* Tile and panels; where columns are few, or taps of zeros are left out, narrower ones than usual. */
+static void plan_tile(const cy_cg *cg, plan *p) {
+  tile_choose(cg, p, p->n);
+  unsigned each = dot4_plain(p) ? cy_int_lane_reduce_choose(cg, p) : 1;
+  unsigned shuffled = each == 1 ? cy_int_gemm_order_vectors(cg, p) : 0;
+  if (each > 1)
+    p->tile = cy_int_lane_reduce_tile();
+  else if (shuffled && shuffled < p->tile.nv)
+    tile_choose(cg, p, (int64_t)shuffled * cg->W);
+  p->variant.step *= each;
+  p->variant.shuffled = shuffled > 0;
+  p->nr = (int64_t)p->tile.nv * cg->W / each;
+  p->last = last_columns(cg, p);
+}
+
+/* Rows and panels of a task. */
+static void plan_blocks(const cy_cg *cg, plan *p) {
+  int64_t k = likely_k(p), rows = p->rows ? p->rows : p->image, panels = p->n ? cy_ceil(p->n, p->nr) : 0;
   cy_blocks b;
-  if (p.variant.amx) {
-    b = cy_int_gemm_amx_blocks(p.tile, p.groups, likely, panels, cy_ceil(k, p.variant.step) * 4, !rows_in_place(&p));
+  if (p->variant.amx) {
+    b = cy_int_gemm_amx_blocks(cg, p->tile, p->groups, rows, panels, cy_ceil(k, p->variant.step) * 4, !rows_in_place(p));
   } else {
-    b = cy_blocks_choose(cg, p.tile, p.groups, likely, panels, (k + 1) / 2);
-    b.mb = b.mb <= max ? b.mb : max > p.tile.mr ? max : p.tile.mr;
+    int64_t max = rows_at_most(cg, p, k);
+    b = cy_blocks_choose(cg, p->tile, p->groups, rows, panels, (k + 1) / 2);
+    b.mb = b.mb <= max ? b.mb : max > p->tile.mr ? max : p->tile.mr;
   }
-  p.nb = b.nb;
-  p.mb = b.mb;
-  p.pack_b = read_once(&p);
-  p.unit = 1;
-  if (p.pack_b) { /* panels wait in the second-level cache */
-    int64_t fit = PACKED_B_BYTES / (k * p.nr * (p.variant.dot4 ? 1 : 2));
-    p.nb = fit < p.nb ? fit : p.nb;
-    p.nb = p.nb > TOGETHER ? p.nb / TOGETHER * TOGETHER : p.nb < 1 ? 1 : p.nb;
-  }
+  p->mb = b.mb;
+  p->nb = b.nb;
+}
+
+/* Panels of a task that packs them. */
+static void plan_packing(const cy_cg *cg, plan *p) {
+  p->pack_b = read_once(p);
+  if (!p->pack_b)
+    return;
+  int64_t fit = (int64_t)cg->model.int_packed_panels / (likely_k(p) * p->nr * (p->variant.dot4 ? 1 : 2));
+  p->nb = fit < p->nb ? fit : p->nb;
+  p->nb = p->nb > TOGETHER ? p->nb / TOGETHER * TOGETHER : p->nb < 1 ? 1 : p->nb;
+}
+
+/* Do tiles of rows ask for weights ahead? */
+static bool prefetch_pays(const cy_cg *cg, const plan *p) {
+  int64_t weights = p->n * p->k * (p->variant.wide ? 2 : 1);
+  bool many_rows = !p->rows || p->rows > p->tile.mr;
+  return cy_int_gemm_rows_stay(cg) && p->packed && cy_cost_many_weights(cg, weights) && many_rows;
+}
+
+static plan plan_of(const cy_cg *cg, const cy_int_gemm_desc *d) {
+  plan p = plan_begin(cg, d);
+  plan_tile(cg, &p);
+  plan_blocks(cg, &p);
+  plan_packing(cg, &p);
   p.unit = unit_choose(cg, &p);
-  int64_t weights = p.n * p.k * (p.variant.wide ? 2 : 1);
-  bool many_rows = !p.rows || p.rows > p.tile.mr;
-  p.variant.prefetch = cy_int_gemm_rows_stay(cg) && p.packed && cy_cost_many_weights(cg, weights) && many_rows;
-  if (cy_form_on(cg, CY_FORM_INT_ROW_BLOCK) && bytes_at_once(&p) && !rows_summed(&p))
-    cy_int_row_block_plan(&p);
-  cy_int_gemm_order_plan(&p, shuffled);
   p.nb = p.nb / p.unit * p.unit;
+  p.variant.prefetch = prefetch_pays(cg, &p);
+  if (cy_form_on(cg, CY_FORM_INT_ROW_BLOCK) && dot4_plain(&p))
+    cy_int_row_block_plan(&p);
+  cy_int_gemm_order_plan(&p);
   return p;
 }
 
@@ -328,11 +351,21 @@ static V panel_bytes(cy_cg *cg, const plan *p) {
 static V matrix_bytes(cy_cg *cg, const plan *p) {
   return p->packed ? cy_i64(cg, packed_bytes(p)) : cy_mul(cg, panels(cg, p), panel_bytes(cg, p));
 }
-static V row_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, rows(cg, p), cy_i64(cg, p->mb)); }
-static V column_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, p->nb)); }
 
-static V task_count(cy_cg *cg, const void *ctx) {
-  return cy_mul(cg, products(cg, ctx), cy_mul(cg, row_blocks(cg, ctx), column_blocks(cg, ctx)));
+/* Do tasks that follow each other have the same columns? Else they have the same rows, which is better where copying
+ * these takes longer than reading weights again. */
+static bool weights_outer(const cy_cg *cg, const plan *p) {
+  if (bytes_at_once(p) && p->taps > 1 && p->n * p->k <= (int64_t)cg->model.int_near_weights)
+    return false;
+  return p->n && p->rows ? p->n > p->rows : p->n >= 256;
+}
+
+static cy_task_grid grid_of(cy_cg *cg, const void *of) {
+  const plan *p = of;
+  return (cy_task_grid){.products = products(cg, p),
+                        .rows = cy_axis_shares(cg, rows(cg, p), p->tile.mr, p->mb),
+                        .columns = cy_axis_shares(cg, panels(cg, p), p->unit, p->nb),
+                        .columns_outer = weights_outer(cg, p)};
 }
 static V rows_bytes(cy_cg *cg, const plan *p) {
   if (p->row_block)
@@ -349,10 +382,9 @@ static V worker_bytes(cy_cg *cg, const void *ctx) {
   V pack_b = p->pack_b ? cy_addc(cg, packed_b_bytes(cg, p), sums_bytes(p) * p->nb) : cy_i64(cg, 0);
   return cy_add(cg, rows_bytes(cg, p), pack_b);
 }
-static V pack_blocks(cy_cg *cg, const plan *p) { return cy_ceil_div(cg, panels(cg, p), cy_i64(cg, TOGETHER)); }
-static V pack_count(cy_cg *cg, const void *ctx) {
-  const plan *p = ctx;
-  return cy_mul(cg, cy_gemm_b_count(cg, &p->d->gemm), pack_blocks(cg, p));
+static cy_task_grid pack_grid(cy_cg *cg, const void *of) {
+  const plan *p = of;
+  return (cy_task_grid){.products = cy_gemm_b_count(cg, &p->d->gemm), .columns = cy_axis_pieces(cg, panels(cg, p), TOGETHER)};
 }
 static V shared_bytes(cy_cg *cg, const void *ctx) {
   const plan *p = ctx;
@@ -375,55 +407,44 @@ static cy_int_pack_b pack_b_of(cy_cg *cg, const plan *p) {
 }
 
 /* Where a matrix' sums of columns begin behind all matrices. */
-static V all_sums(cy_cg *cg, const plan *p, V all, V matrix) {
+static V column_sums_at(cy_cg *cg, const plan *p, V all, V matrix) {
   V matrices = p->d->conv ? cy_i64(cg, p->groups) : cy_gemm_b_count(cg, &p->d->gemm);
   V sums = p->packed ? cy_i64(cg, sum_columns(cg, p)) : cy_mulc(cg, panels(cg, p), p->nr);
   V before = cy_mulc(cg, cy_mul(cg, matrix, sums), 4);
   return cy_gep(cg, all, cy_add(cg, cy_mul(cg, matrices, matrix_bytes(cg, p)), before));
 }
 
-static void emit_pack(cy_cg *cg, const void *of, const char *name) {
+static void pack_task(cy_cg *cg, void *of, const cy_task *t) {
   const plan *p = of;
-  cy_kernel_begin(cg, name, 0);
-  V blocks = pack_blocks(cg, p);
   cy_int_pack_b pack_b = pack_b_of(cg, p);
-  cy_loop t;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  V matrix = cy_div(cg, t.iv, blocks), p0 = cy_mulc(cg, cy_mod(cg, t.iv, blocks), TOGETHER);
+  V matrix = t->product, p0 = t->columns.begin, p1 = t->columns.end;
   V at = cy_add(cg, cy_mul(cg, matrix, matrix_bytes(cg, p)), cy_mul(cg, p0, panel_bytes(cg, p)));
   V shared = cy_arg_ptr(cg, p->shared_slot), to = cy_gep(cg, shared, at);
-  V p1 = cy_imin(cg, panels(cg, p), cy_addc(cg, p0, TOGETHER));
   cy_int_pack_b_emit(cg, &pack_b, matrix, p0, p1, to);
   if (columns_summed(p))
     cy_int_pack_b_sums(cg, &pack_b, p0, p1, to,
-                       cy_gep(cg, all_sums(cg, p, shared, matrix), cy_mulc(cg, p0, sums_bytes(p))));
-  cy_loop_end(cg, &t, NULL);
-  cy_fn_end(cg, NULL);
+                       cy_gep(cg, column_sums_at(cg, p, shared, matrix), cy_mulc(cg, p0, sums_bytes(p))));
 }
 
 /* ---- one task's place ---- */
 
-static void row_index(void *ctx, cy_cg *cg, V row, V *idx) {
+static void position_index(void *ctx, cy_cg *cg, V row, V *idx) {
   const frame *f = ctx;
-  const plan *p = f->p;
-  row = cy_add(cg, f->row0, row);
-  if (p->d->conv && epilogue_of(p)->positions_join) {
-    for (int i = 0; i < p->d->window.n_spatial; i++)
-      idx[i] = cy_i64(cg, 0);
-    idx[p->d->window.n_spatial] = row;
+  int n = f->p->d->window.n_spatial;
+  V position = cy_add(cg, f->row0, row), o[3];
+  if (!cy_int_gemm_epilogue(f->p)->positions_join) {
+    cy_int_gemm_split_position(cg, f->p, position, &idx[0], o);
+    memcpy(idx + 1, o + 3 - n, (size_t)n * sizeof *o);
     return;
   }
-  if (p->d->conv) {
-    V o[3];
-    cy_int_gemm_split_position(cg, p, row, &idx[0], o);
-    for (int i = 0; i < p->d->window.n_spatial; i++)
-      idx[1 + i] = o[3 - p->d->window.n_spatial + i];
-    return;
-  }
-  int n = p->d->gemm.n_batch;
   for (int i = 0; i < n; i++)
-    idx[i] = f->idx[i];
-  idx[n] = row;
+    idx[i] = cy_i64(cg, 0);
+  idx[n] = position;
+}
+
+static cy_rows rows_of(const frame *f) {
+  return f->p->d->conv ? (cy_rows){position_index, (void *)f, 1 + (unsigned)f->p->d->window.n_spatial}
+                       : cy_matrix_rows_index(&f->at);
 }
 
 static void find_operands(cy_cg *cg, frame *f) {
@@ -431,17 +452,17 @@ static void find_operands(cy_cg *cg, frame *f) {
   const cy_gemm_desc *g = &p->d->gemm;
   V a = cy_arg_ptr(cg, p->a_slot);
   if (!p->d->conv)
-    cy_batch_split(cg, g->batch, g->n_batch, f->product, f->idx);
-  V first = p->d->conv ? cy_mulc(cg, f->product, p->c) : cy_batch_offset(cg, f->idx, g->a_batch, g->n_batch);
+    f->at = cy_matrix_rows_at(cg, g, f->product, f->row0);
+  V first = p->d->conv ? cy_mulc(cg, f->product, p->c) : cy_batch_offset(cg, f->at.idx, g->a_batch, g->n_batch);
   f->a = cy_int_gemm_elements_on(cg, p, a, first);
-  V number = p->d->conv ? f->product : cy_gemm_b_number(cg, g, f->idx);
+  V number = p->d->conv ? f->product : cy_gemm_b_number(cg, g, f->at.idx);
   V all = cy_arg_ptr(cg, p->packed ? p->b_slot : p->shared_slot);
   f->matrix = number;
   f->first = cy_gep(cg, all, cy_mul(cg, number, matrix_bytes(cg, p)));
   f->again = cy_gep(cg, f->first, cy_mulc(cg, cy_addc(cg, panels(cg, p), 1), 4));
   f->b = cy_gepc(cg, f->first, head_bytes(p));
   f->col0 = p->d->conv ? cy_mulc(cg, f->product, p->n) : cy_i64(cg, 0);
-  f->sums = all_sums(cg, p, all, number);
+  f->column_sums = column_sums_at(cg, p, all, number);
 }
 
 /* Of `count` rows of a task: those of whole tiles with what they reach behind them. */
@@ -457,27 +478,27 @@ static V rows_to_stay(cy_cg *cg, const frame *f, V count) {
 
 /* ---- the product of a task ---- */
 
-/* The epilogue of dot4 and pairs. */
+/* The epilogue of dot4 and dot2. */
 typedef struct finish {
   const cy_epilogue *inner;
   unsigned column; /* which of the indices */
-  V start;         /* what is still to be added to the sums, from output index 0 on; NULL: nothing */
+  V start;         /* what is still to be added to accumulators, from output index 0 on; NULL: nothing */
   V row_sums;      /* .. and what zero points of b have added, from row 0 on; NULL: nothing */
   cy_int_pack_b pack_b;
 } finish;
 
-/* The epilogue on i32 sums, which come as bits of floats; those of bf16 are floats. */
+/* The epilogue on i32 accumulators, which come as bits of floats; those of bf16 are floats. */
 static void finish_emit(void *ctx, cy_cg *cg, V acc, unsigned lanes, const V *idx) {
   const finish *f = ctx;
   LLVMTypeRef type = LLVMVectorType(cg->i32, lanes);
-  V sums = LLVMBuildBitCast(cg->b, acc, type, "");
+  acc = LLVMBuildBitCast(cg->b, acc, type, "");
   if (f->start)
-    sums = LLVMBuildAdd(cg->b, sums, cy_load(cg, type, cy_gep(cg, f->start, cy_mulc(cg, idx[f->column], 4)), 4), "");
+    acc = LLVMBuildAdd(cg->b, acc, cy_load(cg, type, cy_gep(cg, f->start, cy_mulc(cg, idx[f->column], 4)), 4), "");
   if (f->row_sums) {
     V row_sum = cy_gep(cg, f->row_sums, cy_mulc(cg, idx[f->column - 1], 4));
-    sums = cy_int_pack_b_less(cg, &f->pack_b, sums, row_sum, idx[f->column], lanes);
+    acc = cy_int_pack_b_less(cg, &f->pack_b, acc, row_sum, idx[f->column], lanes);
   }
-  f->inner->emit(f->inner->ctx, cg, sums, lanes, idx);
+  f->inner->emit(f->inner->ctx, cg, acc, lanes, idx);
 }
 
 /* A vector of the numbers that the descriptor gives, from column `first` of the task's matrix on. */
@@ -493,13 +514,13 @@ static V given_start(cy_cg *cg, const frame *f, V first) {
   return cy_load_masked(cg, cg->vi, from, there, 4);
 }
 
-/* What the sums of panels [p0, p1) begin with: what is given, less what zero point and shift will add. */
-static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
+/* What the accumulators of panels [p0, p1) begin with: what is given, less what zero point and shift will add. */
+static void emit_start(cy_cg *cg, const frame *f, V p1) {
   const plan *p = f->p;
-  V zero = NULL;
+  V zero = NULL, p0 = f->p0;
   if (columns_summed(p))
     zero = cy_splat(cg, LLVMBuildNeg(cg->b, cy_int_gemm_widened(cg, f->convert.zero), ""), cg->W);
-  V sums = cy_gep(cg, f->sums, cy_mulc(cg, p0, p->nr * 4));
+  V sums = cy_gep(cg, f->column_sums, cy_mulc(cg, p0, p->nr * 4));
   V first = cy_mulc(cg, p0, p->nr), end = cy_mulc(cg, p1, p->nr);
   if (p->last < p->nr)
     end = cy_imin(cg, end, cy_i64(cg, sum_columns(cg, p)));
@@ -514,116 +535,87 @@ static void emit_start(cy_cg *cg, const frame *f, V p0, V p1) {
   cy_loop_end(cg, &l, NULL);
 }
 
-/* Can tiles, the last one, too, be cut into so many rows each? */
-static bool fits_tiles(const plan *p, unsigned rows) {
-  return rows && p->rows && p->rows % rows == 0 && p->tile.mr % rows == 0;
-}
-
-/* What cy_int_gemm_tile_emit() does, and the epilogue; row0: the tile's first row in the task, whose first panel is p0;
- * together: as many rows may go through the epilogue at once. */
-static void emit_inlined(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, const cy_rows *index, unsigned together,
-                         V row0, V p0, V q0, V end) {
+/* What tiles are handed to: the epilogue of bf16, or `ints` around that of integers. */
+static cy_epilogue tile_epilogue(cy_cg *cg, const frame *f, finish *ints) {
   const plan *p = f->p;
-  cy_int_gemm_inline tile = {.variant = p->variant,
-                             .tile = p->tile,
-                             .nr = p->nr,
-                             .last = p->last,
-                             .n = p->n,
-                             .panel_bytes =
-                                 (p->row_block ? cy_int_gemm_row_block_groups(p) : cy_ceil(p->k, p->variant.step)) *
-                                 cy_int_gemm_group_bytes(p->variant, p->nr),
-                             .epilogue = epilogue_of(p),
-                             .index = index,
-                             .together = fits_tiles(p, together) ? together : 1,
-                             .full = p->rows && p->rows % p->tile.mr == 0,
-                             .a = t->a,
-                             .row_table = t->table,
-                             .rows = t->rows,
-                             .row0 = row0,
-                             .b = f->b,
-                             .depth = cy_int_gemm_depth_of(cg, p),
-                             .tables = f->tables,
-                             .col0 = f->col0};
-  tile.start = cy_gep(cg, f->start, cy_mulc(cg, p0, -p->nr * 4));
-  cy_int_gemm_inline_emit(cg, &tile, q0, end);
-}
-
-/* Do sums go through the epilogue, which a plan does not know, from registers? */
-static bool is_inlined(const cy_cg *cg, const plan *p) {
-  return p->packed && !rows_summed(p) && cy_int_gemm_inline_pays(cg, p->variant, p->rows, p->n, p->k, epilogue_of(p));
-}
-
-static void emit_product(cy_cg *cg, const frame *f, V count, V p0, V p1) {
-  const plan *p = f->p;
-  int64_t group = group_choose(cg, p);
-  V ldc = cy_i64(cg, group * p->nr * 4), sums = cy_alloca(cg, p->tile.mr * group * p->nr * 4),
-    MR = cy_i64(cg, p->tile.mr);
-  cy_rows index = {row_index, (void *)f,
-                   p->d->conv ? 1 + (unsigned)p->d->window.n_spatial : (unsigned)p->d->gemm.n_batch + 1};
-  cy_epilogue epilogue = *epilogue_of(p);
-  finish ints = {epilogue_of(p), index.n_idx, NULL, NULL, pack_b_of(cg, p)};
+  cy_epilogue e = *cy_int_gemm_epilogue(p);
+  *ints = (finish){cy_int_gemm_epilogue(p), rows_of(f).n_idx, NULL, NULL, pack_b_of(cg, p)};
   if (p->variant.amx && p->variant.starts) {
-    V before = cy_add(cg, f->col0, cy_mulc(cg, p0, p->nr));
-    ints.start = cy_gep(cg, f->start, cy_mulc(cg, before, -4));
+    V before = cy_add(cg, f->col0, cy_mulc(cg, f->p0, p->nr));
+    ints->start = cy_gep(cg, f->start, cy_mulc(cg, before, -4));
   }
   if (rows_summed(p))
-    ints.row_sums = cy_gep(cg, f->row_sums, cy_mulc(cg, f->row0, -4));
+    ints->row_sums = cy_gep(cg, f->row_sums, cy_mulc(cg, f->row0, -4));
   if (!p->variant.bf16)
-    epilogue = (cy_epilogue){.emit = finish_emit, .ctx = &ints, .wide = cy_int_gemm_wide(cg, p->n)};
-  if (!p->variant.bf16 && !p->variant.amx && p->nr == p->n && !ints.row_sums) {
-    epilogue.flat = ints.inner->flat;
-    epilogue.together = cy_int_gemm_together(cg, p->variant, ints.inner, p->n);
+    e = (cy_epilogue){.emit = finish_emit, .ctx = ints, .wide = cy_int_gemm_wide(cg, p->n)};
+  if (!p->variant.bf16 && !p->variant.amx && p->nr == p->n && !ints->row_sums) {
+    e.flat = ints->inner->flat;
+    e.together = cy_int_gemm_together(cg, p->variant, ints->inner, p->n);
   }
-  epilogue.all_wide = epilogue.wide && p->unit * p->nr % (WIDE * cg->W) == 0 && p->n % (WIDE * cg->W) == 0;
-  unsigned tail = p->n ? (unsigned)(p->n % cg->W) : cg->W;
-  cy_loop g, r;
-  cy_loop_begin(cg, &g, p0, p1, cy_i64(cg, group), NULL, 0);
-  V end = cy_imin(cg, p1, cy_addc(cg, g.iv, group)), col = cy_mulc(cg, g.iv, p->nr);
-  V cols = cy_sub(cg, cy_imin(cg, columns(cg, p), cy_mulc(cg, end, p->nr)), col);
-  cy_loop_begin(cg, &r, cy_i64(cg, 0), count, MR, NULL, 0);
-  V col0 = cy_add(cg, f->col0, col), rows = cy_imin(cg, MR, cy_sub(cg, count, r.iv));
-  cy_int_gemm_tile t = {.table = f->row_table, .rows = rows, .sums = sums, .ldc = ldc, .end = end};
+  e.all_wide = e.wide && p->unit * p->nr % (WIDE * cg->W) == 0 && p->n % (WIDE * cg->W) == 0;
+  return e;
+}
+
+/* Rows of the task from `row` on, of `count`, where they lie. */
+static void place_tile(cy_cg *cg, const frame *f, V row, V count, cy_int_gemm_tile *t) {
+  const plan *p = f->p;
+  V MR = cy_i64(cg, p->tile.mr);
+  t->row0 = row;
+  t->table = f->row_table;
+  t->rows = cy_imin(cg, MR, cy_sub(cg, count, row));
   if (p->variant.prefetch) {
-    t.number = cy_div(cg, r.iv, MR);
-    t.tiles = cy_ceil_div(cg, count, MR);
+    t->number = cy_div(cg, row, MR);
+    t->tiles = cy_ceil_div(cg, count, MR);
   }
   if (p->row_block) {
-    t.a = p->in_input ? f->a : f->scratch;
-    t.table = cy_gep(cg, f->offsets, cy_mulc(cg, r.iv, 8));
+    t->a = p->in_input ? f->a : f->scratch;
+    t->table = cy_gep(cg, f->offsets, cy_mulc(cg, row, 8));
   } else {
-    t.a = cy_gep(cg, f->rows, cy_mul(cg, r.iv, f->row_bytes));
+    t->a = cy_gep(cg, f->rows, cy_mul(cg, row, f->row_bytes));
   }
   if (rows_in_place(p)) {
-    V there = cy_int_gemm_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, r.iv), p->k));
-    t.a = cy_select(cg, cy_icmp(cg, LLVMIntSLT, r.iv, f->stay), there, t.a);
+    V there = cy_int_gemm_elements_on(cg, p, f->a, cy_mulc(cg, cy_add(cg, f->row0, row), p->k));
+    t->a = cy_select(cg, cy_icmp(cg, LLVMIntSLT, row, f->stay), there, t->a);
   }
-  if (is_inlined(cg, p)) {
-    emit_inlined(cg, f, &t, &index, epilogue.together, r.iv, p0, g.iv, end);
+}
+
+static void emit_product(cy_cg *cg, const frame *f, V count, V end_panel) {
+  const plan *p = f->p;
+  int64_t group = group_choose(cg, p);
+  V ldc = cy_i64(cg, group * p->nr * 4), acc = cy_alloca(cg, p->tile.mr * group * p->nr * 4);
+  cy_rows index = rows_of(f);
+  finish ints;
+  cy_epilogue epilogue = tile_epilogue(cg, f, &ints);
+  cy_loop g, r;
+  cy_loop_begin(cg, &g, f->p0, end_panel, cy_i64(cg, group), NULL, 0);
+  V end = cy_imin(cg, end_panel, cy_addc(cg, g.iv, group)), col = cy_mulc(cg, g.iv, p->nr), col0 = cy_add(cg, f->col0, col);
+  V cols = cy_sub(cg, cy_imin(cg, columns(cg, p), cy_mulc(cg, end, p->nr)), col);
+  cy_loop_begin(cg, &r, cy_i64(cg, 0), count, cy_i64(cg, p->tile.mr), NULL, 0);
+  cy_int_gemm_tile t = {.acc = acc, .ldc = ldc, .end = end};
+  place_tile(cg, f, r.iv, count, &t);
+  if (cy_int_gemm_inline_pays(cg, p)) {
+    cy_int_gemm_inline_emit(cg, f, &t, &index, epilogue.together, g.iv, end);
   } else {
-    cy_int_gemm_tile_emit(cg, f, &t, g.iv, end, cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, g.iv, p0), p->nr * 4)));
-    cy_epilogue_tile(cg, &epilogue, &index, sums, ldc, rows, r.iv, cols, col0, tail);
+    cy_int_gemm_tile_emit(cg, f, &t, g.iv, end);
+    cy_epilogue_tile(cg, &epilogue, &index, acc, ldc, t.rows, r.iv, cols, col0,
+                     p->n ? (unsigned)(p->n % cg->W) : cg->W);
   }
   cy_loop_end(cg, &r, NULL);
   cy_loop_end(cg, &g, NULL);
 }
 
 /* Packs panels [p0, p1) behind the rows. */
-static void emit_pack_b(cy_cg *cg, frame *f, V p0, V p1) {
+static void emit_pack_b(cy_cg *cg, frame *f, V p1) {
   const plan *p = f->p;
-  V to = cy_gep(cg, f->scratch, rows_bytes(cg, p));
+  V p0 = f->p0, to = cy_gep(cg, f->scratch, rows_bytes(cg, p));
   cy_int_pack_b pack_b = pack_b_of(cg, p);
   cy_int_pack_b_emit(cg, &pack_b, f->matrix, p0, p1, to);
   if (columns_summed(p)) {
     V sums = cy_gep(cg, to, packed_b_bytes(cg, p));
     cy_int_pack_b_sums(cg, &pack_b, p0, p1, to, sums);
-    f->sums = cy_gep(cg, sums, cy_mulc(cg, p0, -sums_bytes(p)));
+    f->column_sums = cy_gep(cg, sums, cy_mulc(cg, p0, -sums_bytes(p)));
   }
   f->b = cy_gep(cg, to, cy_sub(cg, cy_i64(cg, 0), cy_mul(cg, p0, f->panel_bytes)));
-}
-
-static cy_share share_of_panels(cy_cg *cg, const plan *p, V all, V parts, V i) {
-  cy_share s = cy_share_of(cg, cy_div(cg, all, cy_i64(cg, p->unit)), parts, i);
-  return (cy_share){cy_mulc(cg, s.begin, p->unit), cy_mulc(cg, s.end, p->unit)};
 }
 
 /* Copies the task's rows, those of this number, unless the task before had the same, or they are kept. */
@@ -636,41 +628,30 @@ static void emit_copy(cy_cg *cg, const frame *f, V number, V count) {
   cy_if_end(cg, &s);
 }
 
-/* Do tasks that follow each other have the same columns? Else they have the same rows, which is better where copying
- * these takes longer than reading weights again. */
-static bool weights_outer(const plan *p) {
-  if (bytes_at_once(p) && p->taps > 1 && p->n * p->k <= NEAR_BYTES)
-    return false;
-  return p->n && p->rows ? p->n > p->rows : p->n >= 256;
-}
-
-static void emit_task(cy_cg *cg, void *frame_of, V task) {
+static void emit_task(cy_cg *cg, void *frame_of, const cy_task *t) {
   frame *f = frame_of;
   const plan *p = f->p;
-  V rb = row_blocks(cg, p), cb = column_blocks(cg, p);
-  cy_task_place at = cy_task_split(cg, task, rb, cb, true, weights_outer(p));
-  f->product = at.product;
-  cy_share r = cy_share_rows(cg, p->tile, rows(cg, p), p->mb, at.rows);
-  cy_share q = share_of_panels(cg, p, panels(cg, p), cb, at.columns);
-  f->row0 = r.begin;
+  f->product = t->product;
+  f->p0 = t->columns.begin;
+  f->row0 = t->rows.begin;
   find_operands(cg, f);
-  V count = cy_sub(cg, r.end, r.begin);
+  V count = cy_sub(cg, t->rows.end, f->row0);
   f->stay = rows_to_stay(cg, f, count);
   f->rows = f->scratch;
   if (only_last_copied(cg, p))
     f->rows = cy_gep(cg, f->scratch, cy_mul(cg, f->stay, LLVMBuildNeg(cg->b, f->row_bytes, "")));
   else if (keeps_rows(cg, p))
     f->rows = cy_gep(cg, f->scratch, cy_mul(cg, f->row0, f->row_bytes));
-  emit_copy(cg, f, cy_add(cg, cy_mul(cg, f->product, rb), at.rows), count);
+  emit_copy(cg, f, cy_add(cg, cy_mul(cg, f->product, grid_of(cg, p).rows.blocks), t->row_block), count);
   if (p->pack_b)
-    emit_pack_b(cg, f, q.begin, q.end);
+    emit_pack_b(cg, f, t->columns.end);
   if (p->variant.starts)
-    emit_start(cg, f, q.begin, q.end);
+    emit_start(cg, f, t->columns.end);
   if (rows_summed(p)) {
     cy_int_pack_b pack_b = pack_b_of(cg, p);
     cy_int_pack_b_rows(cg, &pack_b, f->convert.zero, f->scratch, f->row_bytes, count, f->row_sums);
   }
-  emit_product(cg, f, count, q.begin, q.end);
+  emit_product(cg, f, count, t->columns.end);
 }
 
 /* ---- the generator ---- */
@@ -695,10 +676,8 @@ static const char *name_of(const void *of) {
 
 static void emit(cy_cg *cg, const void *of, const char *name) {
   const plan *p = of;
-  cy_kernel_begin(cg, name, 0);
-  cy_epilogue_open(epilogue_of(p), cg);
-  frame f = {.p = p, .convert = cy_int_gemm_rows_begin(cg, p->variant, p->d), .row_bytes = row_bytes(cg, p)};
-  f.scratch = cy_scratch(cg, p->scratch_slot, worker_bytes(cg, p));
+  V scratch = cy_phase_begin(cg, name, 0, cy_int_gemm_epilogue(p), p->scratch_slot, worker_bytes, p);
+  frame f = {.p = p, .convert = cy_int_gemm_rows_begin(cg, p->variant, p->d), .scratch = scratch, .row_bytes = row_bytes(cg, p)};
   f.row_table = cy_row_table(cg, p->tile.mr, f.row_bytes);
   f.offsets = cy_gepc(cg, f.scratch, p->row_block_bytes);
   f.panel_bytes = panel_bytes(cg, p);
@@ -711,7 +690,7 @@ static void emit(cy_cg *cg, const void *of, const char *name) {
     cy_store(cg, cy_i64(cg, -1), cy_gepc(cg, f.copied, i * 8), 8);
   if (p->variant.amx)
     cy_int_gemm_amx_begin(cg);
-  cy_tasks_emit(cg, emit_task, &f);
+  cy_tasks_emit(cg, grid_of, p, emit_task, &f);
   if (p->variant.amx)
     cy_int_gemm_amx_end(cg);
   cy_fn_end(cg, NULL);
@@ -738,6 +717,6 @@ const cy_generator cy_int_gemm_generator = {
     .pack = pack,
     .name = name_of,
     .describe = describe,
-    .phase = {{"_pack", packs_b, emit_pack, pack_count}, {"", NULL, emit, task_count}},
+    .phase = {{"_pack", packs_b, .grid = pack_grid, .body = pack_task}, {"", NULL, emit, .grid = grid_of}},
     .worker_bytes = worker_bytes,
     .shared_bytes = shared_bytes};

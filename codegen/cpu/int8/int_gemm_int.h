@@ -35,16 +35,16 @@ typedef struct cy_int_gemm_frame {
   cy_int_gemm_rows convert;
   V scratch, row_bytes, row_table, panel_bytes;
   /* of the task */
-  V row0, product, matrix, a, b, sums, col0;
+  V row0, product, matrix, a, b, column_sums, col0;
   V copied;       /* i64: which rows are in scratch */
   V offsets;      /* in a row block: where the task's positions begin */
   V stay;         /* so many rows are read where they lie; the others are copied .. */
   V rows;         /* .. behind this by as many rows as stay */
   V first, again; /* of split weights: see int_gemm.h */
-  V start;        /* what sums begin with, from panel p0 on */
+  V p0, start;    /* the first panel; what accumulators begin with, from it on */
   cy_int_gemm_tables tables;
   V row_sums; /* of the task's rows, where zero points of b need them */
-  V idx[CY_GEMM_BATCH];
+  cy_matrix_rows at; /* of products */
 } cy_int_gemm_frame;
 
 /* Are rows read where they lie, products being made by vpdpbusd or the like? Measured on Zen 5. */
@@ -64,6 +64,10 @@ static inline int64_t cy_int_gemm_row_block_groups(const cy_int_gemm_plan *p) {
   return p->axis[0].count * p->axis[1].count * p->run_groups;
 }
 
+static inline const cy_epilogue *cy_int_gemm_epilogue(const cy_int_gemm_plan *p) {
+  return p->d->conv ? &p->d->window.epilogue : &p->d->gemm.epilogue;
+}
+
 V cy_int_gemm_k_size(cy_cg *cg, const cy_int_gemm_plan *p);
 V cy_int_gemm_k_groups(cy_cg *cg, const cy_int_gemm_plan *p); /* with those that fill up the last tile */
 /* Do rows lie in memory as they would in scratch, all of them one run? */
@@ -77,20 +81,31 @@ V cy_int_gemm_elements_on(cy_cg *cg, const cy_int_gemm_plan *p, V from, V elemen
 
 /* Vectors of columns that panels should have to leave out taps, the tile being chosen for all of k; 0: they should not. */
 unsigned cy_int_gemm_order_vectors(const cy_cg *cg, const cy_int_gemm_plan *p);
-/* The order of k, row blocks being decided. */
-void cy_int_gemm_order_plan(cy_int_gemm_plan *p, bool shuffles);
+/* The order of k, row blocks being decided; if it is to be shuffled, whether it is. */
+void cy_int_gemm_order_plan(cy_int_gemm_plan *p);
 double cy_int_gemm_order_share(const cy_cg *cg, const cy_int_gemm_plan *p); /* of all taps' time */
 cy_int_gemm_tables cy_int_gemm_tables_of(cy_cg *cg, const cy_int_gemm_plan *p);
 
 /* ---- int_tile.c ---- */
 
-/* A tile of rows of a, where each begins behind a, and where its sums go; which of so many; the panel behind its group. */
+/* A tile of rows of a, from row0 of the task on, where each begins behind a, and where its accumulators go; which of so many; the
+ * panel behind its group. */
 typedef struct cy_int_gemm_tile {
-  V a, table, rows, sums, ldc, number, tiles, end;
+  V a, table, row0, rows, acc, ldc, number, tiles, end;
 } cy_int_gemm_tile;
 cy_int_gemm_depth cy_int_gemm_depth_of(cy_cg *cg, const cy_int_gemm_plan *p); /* of all panels */
-/* Panels [q0, end); start: what the sums of panel q0 begin with. */
-void cy_int_gemm_tile_emit(cy_cg *cg, const cy_int_gemm_frame *f, const cy_int_gemm_tile *t, V q0, V end, V start);
+V cy_int_gemm_bytes_before(cy_cg *cg, const cy_int_gemm_frame *f, V q); /* of the panels in front of panel q */
+V cy_int_gemm_start(cy_cg *cg, const cy_int_gemm_frame *f, V q);        /* what the accumulators of panel q begin with */
+/* Panels [q0, end). */
+void cy_int_gemm_tile_emit(cy_cg *cg, const cy_int_gemm_frame *f, const cy_int_gemm_tile *t, V q0, V end);
+
+/* ---- int_inline.c ---- */
+
+/* Do accumulators go through the epilogue, which a plan does not know, from registers? */
+bool cy_int_gemm_inline_pays(const cy_cg *cg, const cy_int_gemm_plan *p);
+/* Panels [q0, end) through all of k and the epilogue; together: as many rows may go through it at once. */
+void cy_int_gemm_inline_emit(cy_cg *cg, const cy_int_gemm_frame *f, const cy_int_gemm_tile *t, const cy_rows *index,
+                             unsigned together, V q0, V end);
 
 /* ---- int_lane_reduce.c ---- */
 

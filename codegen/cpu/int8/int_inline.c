@@ -1,25 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* int_inline.c - products of bytes whose sums go through the epilogue from registers.
+/* int_inline.c - products of bytes whose accumulators go through the epilogue from registers.
  *
  * Comes in: rows of a in scratch, packed panels of b. Goes out: code in line, for a tile of rows and some panels; what
- * int_kernel.c's functions do, but that sums are not stored, loaded again and waited for. Where k is short this is much
+ * int_kernel.c's functions do, but that accumulators are not stored, loaded again and waited for. Where k is short this is much
  * of the time. The code is per kernel then, and mr times as long in the epilogue: only for epilogues that are short, and
  * with AVX-512, whose registers have room for both.
  */
-#include "int_gemm.h"
+#include "int_gemm_int.h"
 
-/* Measured on Zen 5. A short epilogue: behind more of k storing sums costs nothing, except where few columns share a
+typedef cy_int_gemm_plan plan;
+typedef cy_int_gemm_frame frame;
+
+/* Measured on Zen 5. A short epilogue: behind more of k storing accumulators costs nothing, except where few columns share a
  * call. A long one takes so much code that there must be many rows, and much time of its own. */
 enum { SHORT_STEPS = 20, MAX_DEPTH = 256, NARROW_DEPTH = 1280, LONG_DEPTH = 128, LONG_ROWS = 8192 };
 
-bool cy_int_gemm_inline_pays(const cy_cg *cg, cy_int_gemm_variant variant, int64_t rows, int64_t n, int64_t k,
-                             const cy_epilogue *e) {
-  int64_t max = e->steps > SHORT_STEPS    ? (rows >= LONG_ROWS ? LONG_DEPTH : 0)
-                 : n <= 2 * (int64_t)cg->W ? NARROW_DEPTH
-                                           : MAX_DEPTH;
-  return cy_form_on(cg, CY_FORM_INT_INLINE) && cg->model.int_inline && variant.dot4 && !variant.amx && !variant.split &&
-         n && k && k <= max;
+bool cy_int_gemm_inline_pays(const cy_cg *cg, const plan *p) {
+  const cy_epilogue *e = cy_int_gemm_epilogue(p);
+  int64_t max = e->steps > SHORT_STEPS       ? (p->rows >= LONG_ROWS ? LONG_DEPTH : 0)
+                : p->n <= 2 * (int64_t)cg->W ? NARROW_DEPTH
+                                             : MAX_DEPTH;
+  return cy_form_on(cg, CY_FORM_INT_INLINE) && cg->model.int_inline && p->variant.dot4 && !p->variant.amx &&
+         !p->variant.split && p->packed && p->d->b_zero_slot < 0 && p->n && p->k && p->k <= max;
 }
+
+/* Of a tile. */
+typedef struct work {
+  const frame *f;
+  const cy_int_gemm_tile *t;
+  const cy_rows *index;
+  unsigned together; /* so many rows go at once; 1: each of its own */
+  bool full;         /* there are always mr of them */
+  V row[16];
+} work;
 
 /* Lanes [0, lanes) of `count` vectors one behind the other. */
 static V joined(cy_cg *cg, const V *v, unsigned count, unsigned lanes) {
@@ -29,59 +42,64 @@ static V joined(cy_cg *cg, const V *v, unsigned count, unsigned lanes) {
   return lanes < count * cg->W ? cy_some_lanes(cg, all, 0, lanes) : all;
 }
 
-/* Rows [i, i + together) of the tile: v has the sums of all, of columns from col on; lanes: there are. */
-static void emit_rows(cy_cg *cg, const cy_int_gemm_inline *t, unsigned i, V col, unsigned nv, unsigned lanes,
-                      const V *v) {
-  unsigned column = t->index->n_idx, each = cy_int_gemm_each(t->variant), vectors = nv * t->together / each;
+/* Rows [i, i + together) of the tile: v has the accumulators of all, of columns from col on; lanes: there are. */
+static void emit_rows(cy_cg *cg, const work *w, unsigned i, V col, unsigned nv, unsigned lanes, const V *v) {
+  const cy_epilogue *e = cy_int_gemm_epilogue(w->f->p);
+  unsigned column = w->index->n_idx, each = cy_int_gemm_each(w->f->p->variant), vectors = nv * w->together / each;
   V idx[16];
-  t->index->index(t->index->ctx, cg, cy_addc(cg, t->row0, i), idx);
+  w->index->index(w->index->ctx, cg, cy_addc(cg, w->t->row0, i), idx);
   if (vectors == 0) { /* rows share one */
     idx[column] = col;
-    t->epilogue->emit(t->epilogue->ctx, cg, cy_int_lane_reduce_row(cg, each, v, i, lanes), lanes, idx);
+    e->emit(e->ctx, cg, cy_int_lane_reduce_row(cg, each, v, i, lanes), lanes, idx);
   }
   v += i * nv / each;
   for (unsigned j = 0, n; j < vectors; j += n) {
     n = vectors - j >= 4 ? 4 : vectors - j >= 2 ? 2 : 1;
-    unsigned there = t->together > 1 || lanes >= (j + n) * cg->W ? n * cg->W : lanes - j * cg->W;
+    unsigned there = w->together > 1 || lanes >= (j + n) * cg->W ? n * cg->W : lanes - j * cg->W;
     idx[column] = cy_addc(cg, col, j * cg->W);
-    t->epilogue->emit(t->epilogue->ctx, cg, joined(cg, v + j, n, there), there, idx);
+    e->emit(e->ctx, cg, joined(cg, v + j, n, there), there, idx);
   }
 }
 
 /* A panel of nv vectors, of which `lanes` columns are there. */
-static void emit_panel(cy_cg *cg, const cy_int_gemm_inline *t, const V *row, V q, unsigned nv, unsigned lanes) {
-  V v[CY_LOOP_MAX], col = cy_mulc(cg, q, t->nr), before = cy_mulc(cg, q, t->panel_bytes);
-  V start = cy_gep(cg, t->start, cy_mulc(cg, col, 4));
-  cy_int_gemm_depth depth = t->depth;
-  if (t->variant.shuffled) {
-    before = cy_mulc(cg, cy_int_gemm_tables_before(cg, &t->tables, q), cy_int_gemm_group_bytes(t->variant, t->nr));
-    depth = cy_int_gemm_tables_depth(cg, &t->tables, q);
-  }
-  V b = cy_gep(cg, t->b, before);
-  cy_int_gemm_accumulate(cg, t->variant, t->tile.mr, nv, lanes < t->nr ? t->last : t->nr, row, b, start, &depth, v);
-  for (unsigned i = 0; i < t->tile.mr; i += t->together) {
+static void emit_panel(cy_cg *cg, const work *w, V q, unsigned nv, unsigned lanes) {
+  const frame *f = w->f;
+  const plan *p = f->p;
+  V v[CY_LOOP_MAX], col = cy_mulc(cg, q, p->nr), b = cy_gep(cg, f->b, cy_int_gemm_bytes_before(cg, f, q));
+  cy_int_gemm_depth depth = p->variant.shuffled ? cy_int_gemm_tables_depth(cg, &f->tables, q) : cy_int_gemm_depth_of(cg, p);
+  cy_int_gemm_accumulate(cg, p->variant, p->tile.mr, nv, lanes < p->nr ? p->last : p->nr, w->row, b,
+                         cy_int_gemm_start(cg, f, q), &depth, v);
+  for (unsigned i = 0; i < p->tile.mr; i += w->together) {
     cy_if s;
-    if (!t->full)
-      cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSLT, cy_i64(cg, i), t->rows));
-    emit_rows(cg, t, i, cy_add(cg, t->col0, col), nv, lanes, v);
-    if (!t->full)
+    if (!w->full)
+      cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSLT, cy_i64(cg, i), w->t->rows));
+    emit_rows(cg, w, i, cy_add(cg, f->col0, col), nv, lanes, v);
+    if (!w->full)
       cy_if_end(cg, &s);
   }
 }
 
-void cy_int_gemm_inline_emit(cy_cg *cg, const cy_int_gemm_inline *t, V q0, V end) {
-  unsigned rest = (unsigned)(t->n % t->nr);
-  V row[16], full = cy_i64(cg, t->n / t->nr);
-  for (unsigned i = 0; i < t->tile.mr; i++) /* see cy_int_gemm_kernel */
-    row[i] = cy_gep(cg, t->a, cy_load(cg, cg->i64, cy_gepc(cg, t->row_table, 8 * i), 8));
+/* Can tiles, the last one, too, be cut into so many rows each? */
+static bool fits_tiles(const plan *p, unsigned rows) {
+  return rows && p->rows && p->rows % rows == 0 && p->tile.mr % rows == 0;
+}
+
+void cy_int_gemm_inline_emit(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, const cy_rows *index,
+                             unsigned together, V q0, V end) {
+  const plan *p = f->p;
+  unsigned rest = (unsigned)(p->n % p->nr);
+  work w = {f, t, index, fits_tiles(p, together) ? together : 1, p->rows && p->rows % p->tile.mr == 0, {NULL}};
+  V full = cy_i64(cg, p->n / p->nr);
+  for (unsigned i = 0; i < p->tile.mr; i++) /* see cy_int_gemm_kernel */
+    w.row[i] = cy_gep(cg, t->a, cy_load(cg, cg->i64, cy_gepc(cg, t->table, 8 * i), 8));
   cy_loop q;
   cy_loop_begin(cg, &q, q0, rest ? cy_imin(cg, end, full) : end, cy_i64(cg, 1), NULL, 0);
-  emit_panel(cg, t, row, q.iv, t->tile.nv, (unsigned)t->nr);
+  emit_panel(cg, &w, q.iv, p->tile.nv, (unsigned)p->nr);
   cy_loop_end(cg, &q, NULL);
   if (!rest)
     return;
   cy_if s;
   cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSGT, end, full));
-  emit_panel(cg, t, row, full, (unsigned)cy_ceil(rest, cg->W), rest);
+  emit_panel(cg, &w, full, (unsigned)cy_ceil(rest, cg->W), rest);
   cy_if_end(cg, &s);
 }

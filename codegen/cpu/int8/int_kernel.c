@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* int_kernel.c - micro-kernels of contractions by groups of k: mr rows by nv vectors of sums in registers over all of
+/* int_kernel.c - micro-kernels of contractions by groups of k: mr rows by nv vectors of accumulators in registers over all of
  * k.
  *
- * Comes in: rows of a in scratch, a packed panel of b. Goes out: a tile of sums in memory, for the epilogue. Every
+ * Comes in: rows of a in scratch, a packed panel of b. Goes out: a tile of accumulators in memory, for the epilogue. Every
  * step broadcasts 32 bits of each row, two i16 or bf16 or four u8, and multiplies them with as many of every column.
  * vpmaddwd does twice as many products as an fma in the same time, vpdpbusd four times as many. vpmaddubsw and the
- * vpmaddwd that adds up its pairs do twice as many, too, but need half the additions and loads, which keep pairs from
+ * vpmaddwd that adds up two of its sums do twice as many, too, but need half the additions and loads, which keep dot2 from
  * it.
  */
 #include "int_gemm.h"
@@ -69,7 +69,7 @@ V cy_int_gemm_bytes_times(cy_cg *cg, V a, V b) {
   return cy_intrinsic_of(cg, name, NULL, 0, args, 2);
 }
 
-/* acc + the sums of pairs of i16. */
+/* acc + the sums of two products of i16. */
 static V add_dot2(cy_cg *cg, V acc, V a, V b) {
   V args[3] = {acc, LLVMBuildBitCast(cg->b, a, cg->vi, ""), LLVMBuildBitCast(cg->b, b, cg->vi, "")};
   if (cg->avx512 && cg->vnni && !cg->vnni_spelled)
@@ -161,7 +161,7 @@ typedef struct kernel {
   V step; /* between what is prefetched, or NULL */
 } kernel;
 
-/* What is carried from group to group: sums, b's pointer, and where to prefetch. */
+/* What is carried from group to group: accumulators, b's pointer, and where to prefetch. */
 static unsigned carried(const kernel *k) { return k->mr * k->nv + 1 + (k->step != NULL); }
 
 /* On to the next group. */
@@ -180,8 +180,8 @@ static unsigned lanes_of(const cy_cg *cg, const kernel *k, unsigned j) {
   return left < cg->W ? (unsigned)left : cg->W;
 }
 
-/* A group: column vectors at b, elements of rows `at` bytes from where they begin; sums become the next ones. */
-static void emit_group(cy_cg *cg, const kernel *k, V b, V at, V *sums) {
+/* A group: column vectors at b, elements of rows `at` bytes from where they begin; accumulators become the next ones. */
+static void emit_group(cy_cg *cg, const kernel *k, V b, V at, V *acc) {
   V column[16];
   int64_t vector = cy_int_gemm_group_bytes(k->variant, cg->W / cy_int_gemm_each(k->variant));
   for (unsigned j = 0; j < k->nv; j++)
@@ -189,7 +189,7 @@ static void emit_group(cy_cg *cg, const kernel *k, V b, V at, V *sums) {
   for (unsigned i = 0; i < k->mr; i++) {
     V a = cy_int_lane_reduce_load(cg, cy_gep(cg, k->row[i], at), cy_int_gemm_each(k->variant));
     for (unsigned j = 0; j < k->nv; j++)
-      sums[i * k->nv + j] = cy_int_gemm_add(cg, k->variant, sums[i * k->nv + j], a, column[j]);
+      acc[i * k->nv + j] = cy_int_gemm_add(cg, k->variant, acc[i * k->nv + j], a, column[j]);
   }
 }
 
@@ -241,7 +241,7 @@ static void emit_depth(cy_cg *cg, const kernel *k, const cy_int_gemm_depth *dept
   memcpy(v, l.out, n * sizeof *v);
 }
 
-/* Where a column has several lanes: all of k, sums as rows that follow each other. start: memory. */
+/* Where a column has several lanes: all of k, accumulators as rows that follow each other. start: memory. */
 static void emit_lane_reduce(cy_cg *cg, const kernel *k, const cy_int_gemm_depth *depth, V start, V *v) {
   unsigned each = cy_int_gemm_each(k->variant);
   for (unsigned i = 0; i < k->mr; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* int_lane_reduce.c - products of bytes with few columns: their lanes are k, too.
  *
- * Comes in: a plan, then sums of a tile. Goes out: how many lanes a column gets, and the sums as all others are.
+ * Comes in: a plan, then accumulators of a tile. Goes out: how many lanes a column gets, and the accumulators as all others are.
  * Vectors of columns would be mostly empty. Instead a group of k is so many times longer: a row's bytes are broadcast
  * by as many dot4, each of which meets those of its own lane, and weights lie in the same order. Behind the last k
  * neighbouring lanes are added up, which leaves the columns of as many rows in a vector. Sums of integers do not depend

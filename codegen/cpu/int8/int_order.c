@@ -127,9 +127,9 @@ unsigned cy_int_gemm_order_vectors(const cy_cg *cg, const plan *p) {
   return best;
 }
 
-void cy_int_gemm_order_plan(plan *p, bool shuffles) {
+void cy_int_gemm_order_plan(plan *p) {
   p->order = order_of(p, p->row_block);
-  p->variant.shuffled = shuffles && (!p->in_input || cy_csize_known(p->axis[1].in_stride));
+  p->variant.shuffled &= !p->in_input || cy_csize_known(p->axis[1].in_stride);
   if (p->variant.shuffled)
     shuffle_axes(p->d, &p->order);
   if (p->n)

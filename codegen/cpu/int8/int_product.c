@@ -2,26 +2,27 @@
 /* int_product.c - products without epilogue by the micro-kernels for groups of k, for generators that have rows and packed
  * panels in scratch: Winograd's points, attention of bf16, weights that become bf16.
  *
- * Comes in: a cy_int_product. Goes out: code that leaves its sums in memory.
+ * Comes in: a cy_int_product. Goes out: code that leaves its accumulators in memory.
  */
 #include "int_gemm.h"
 
-/* The kernel for `left` rows and more. */
-static V kernel_of(cy_cg *cg, const cy_int_product *x, V left, bool onto) {
-  if (!x->variant.amx)
-    return cy_int_gemm_kernel(cg, x->variant, x->tile.mr, x->tile.nv, x->nr, onto);
-  V fn = cy_int_gemm_amx_kernel(cg, x->variant, x->tile.mr, x->tile.nv, x->nr, onto);
-  if (x->tile.mr == CY_AMX_ROWS)
+V cy_int_gemm_kernel_for(cy_cg *cg, cy_int_gemm_variant variant, cy_tile tile, int64_t nr, bool onto, unsigned few, V left) {
+  V (*of)(cy_cg *, cy_int_gemm_variant, unsigned, unsigned, int64_t, bool) =
+      variant.amx ? cy_int_gemm_amx_kernel : cy_int_gemm_kernel;
+  V fn = of(cg, variant, tile.mr, tile.nv, nr, onto);
+  if (!few)
     return fn;
-  V few = cy_int_gemm_amx_kernel(cg, x->variant, CY_AMX_ROWS, x->tile.nv, x->nr, onto);
-  return cy_select(cg, cy_icmp(cg, LLVMIntSLE, left, cy_i64(cg, CY_AMX_ROWS)), few, fn);
+  V fits = cy_icmp(cg, LLVMIntSLE, left, cy_i64(cg, few));
+  return cy_select(cg, fits, of(cg, variant, few, tile.nv, nr, onto), fn);
 }
 
 static V kernel_for(cy_cg *cg, const cy_int_product *x, V left) {
+  unsigned few = x->variant.amx && x->tile.mr > CY_AMX_ROWS ? CY_AMX_ROWS : 0;
   int64_t onto = 0;
   if (!x->onto || cy_is_const(x->onto, &onto))
-    return kernel_of(cg, x, left, onto);
-  V first = kernel_of(cg, x, left, false), later = kernel_of(cg, x, left, true);
+    return cy_int_gemm_kernel_for(cg, x->variant, x->tile, x->nr, onto, few, left);
+  V first = cy_int_gemm_kernel_for(cg, x->variant, x->tile, x->nr, false, few, left);
+  V later = cy_int_gemm_kernel_for(cg, x->variant, x->tile, x->nr, true, few, left);
   return cy_select(cg, x->onto, later, first);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* int_rows.c - the form in which the micro-kernels of int_kernel.c read elements of a, for copy_rows.c to make it.
  *
- * Comes in: a descriptor of s8, u8 or bf16. Goes out: pairs: i16, less the zero point, so that nothing is left to correct;
+ * Comes in: a descriptor of s8, u8 or bf16. Goes out: dot2: i16, less the zero point, so that nothing is left to correct;
  * dot4: u8, s8 being shifted by 128 (s8, where the instruction takes these, u8 being shifted), what stands for zero
  * being the (shifted) zero point. This takes one vector operation for 16 or more elements, each of which then meets all
  * columns of a task. bf16 stay as they are.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* int_tile.c - a tile of rows times panels, by micro-kernels, for int_gemm.c.
  *
- * Comes in: a frame and a cy_int_gemm_tile. Goes out: code that leaves the sums of panels in memory; which kernel
+ * Comes in: a frame and a cy_int_gemm_tile. Goes out: code that leaves the accumulators of panels in memory; which kernel
  * computes them depends on how many rows and columns there are.
  */
 #include "int_gemm_int.h"
@@ -21,20 +21,6 @@ static unsigned few_rows(const cy_cg *cg, const plan *p) {
              : 0;
 }
 
-static V kernel_of_rows(cy_cg *cg, const plan *p, unsigned mr, unsigned nv, int64_t nr) {
-  return (p->variant.amx ? cy_int_gemm_amx_kernel : cy_int_gemm_kernel)(cg, p->variant, mr, nv, nr, false);
-}
-
-/* The micro-kernel for a tile of which there are so many rows. */
-static V kernel_of(cy_cg *cg, const plan *p, V rows, unsigned nv, int64_t nr) {
-  V fn = kernel_of_rows(cg, p, p->tile.mr, nv, nr);
-  unsigned few = few_rows(cg, p);
-  if (!few)
-    return fn;
-  V fits = cy_icmp(cg, LLVMIntSLE, rows, cy_i64(cg, few));
-  return cy_select(cg, fits, kernel_of_rows(cg, p, few, nv, nr), fn);
-}
-
 cy_int_gemm_depth cy_int_gemm_depth_of(cy_cg *cg, const plan *p) {
   if (!p->row_block)
     return (cy_int_gemm_depth){cy_int_gemm_k_groups(cg, p), cy_i64(cg, 1), cy_i64(cg, 0), NULL};
@@ -42,12 +28,15 @@ cy_int_gemm_depth cy_int_gemm_depth_of(cy_cg *cg, const plan *p) {
   return (cy_int_gemm_depth){cy_i64(cg, p->run_groups), runs, pitch, NULL};
 }
 
-/* Bytes of the panels in front of panel q. */
-static V bytes_before(cy_cg *cg, const frame *f, V q) {
+V cy_int_gemm_bytes_before(cy_cg *cg, const frame *f, V q) {
   const plan *p = f->p;
   if (!p->variant.shuffled)
     return cy_mul(cg, q, f->panel_bytes);
   return cy_mulc(cg, cy_int_gemm_tables_before(cg, &f->tables, q), cy_int_gemm_group_bytes(p->variant, p->nr));
+}
+
+V cy_int_gemm_start(cy_cg *cg, const frame *f, V q) {
+  return cy_gep(cg, f->start, cy_mulc(cg, cy_sub(cg, q, f->p0), f->p->nr * 4));
 }
 
 /* Groups of k of panels [q0, end). */
@@ -65,18 +54,18 @@ static void prefetch_args(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, 
   const plan *p = f->p;
   V bytes = cy_i64(cg, cy_int_gemm_group_bytes(p->variant, p->nr)), step = cy_ceil_div(cg, bytes, t->tiles);
   V enough = cy_icmp(cg, LLVMIntSLE, step, cy_i64(cg, LINE));
-  V share = cy_mul(cg, groups, step), behind = bytes_before(cg, f, t->end);
+  V share = cy_mul(cg, groups, step), behind = cy_int_gemm_bytes_before(cg, f, t->end);
   V prefetch = cy_gep(cg, f->b, cy_add(cg, behind, cy_mul(cg, t->number, share)));
   out[0] = cy_select(cg, enough, prefetch, own);
   out[1] = cy_select(cg, enough, step, cy_i64(cg, 0));
 }
 
-/* Panels [q0, end) for a tile of rows, their first nv vectors; nr: columns of each. start, c: of panel q0. */
-static void emit_panels(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, V q0, V end, unsigned nv, int64_t nr,
-                        V start, V c) {
+/* Panels [q0, end) for a tile of rows, their first nv vectors; nr: columns of each. c: of panel q0. */
+static void emit_panels(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, V q0, V end, unsigned nv, int64_t nr, V c) {
   const plan *p = f->p;
-  V fn = kernel_of(cg, p, t->rows, nv, nr), b = cy_gep(cg, f->b, bytes_before(cg, f, q0));
-  V first = cy_gep(cg, f->first, cy_mulc(cg, q0, 4));
+  V fn = cy_int_gemm_kernel_for(cg, p->variant, (cy_tile){p->tile.mr, nv}, nr, false, few_rows(cg, p), t->rows);
+  V b = cy_gep(cg, f->b, cy_int_gemm_bytes_before(cg, f, q0));
+  V first = cy_gep(cg, f->first, cy_mulc(cg, q0, 4)), start = cy_int_gemm_start(cg, f, q0);
   if (p->variant.split) {
     V before = LLVMBuildZExt(cg->b, cy_load(cg, cg->i32, first, 4), cg->i64, "");
     b = cy_gep(cg, b, cy_mulc(cg, before, cy_int_gemm_group_bytes(p->variant, p->nr)));
@@ -95,19 +84,18 @@ static void emit_panels(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, V 
 }
 
 /* The last panel has a kernel of its own where fewer vectors do. */
-void cy_int_gemm_tile_emit(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, V q0, V end, V start) {
+void cy_int_gemm_tile_emit(cy_cg *cg, const frame *f, const cy_int_gemm_tile *t, V q0, V end) {
   const plan *p = f->p;
   unsigned last = p->n ? (unsigned)cy_ceil(p->n % p->nr, cg->W) : 0;
   if (!last || last == p->tile.nv) {
-    emit_panels(cg, f, t, q0, end, p->tile.nv, p->last, start, t->sums);
+    emit_panels(cg, f, t, q0, end, p->tile.nv, p->last, t->acc);
     return;
   }
   V full = cy_i64(cg, p->n / p->nr), wide = cy_imin(cg, end, full), at = cy_mulc(cg, cy_sub(cg, full, q0), p->nr * 4);
   cy_if s;
   if (p->n >= p->nr)
-    emit_panels(cg, f, t, q0, wide, p->tile.nv, p->nr, start, t->sums);
+    emit_panels(cg, f, t, q0, wide, p->tile.nv, p->nr, t->acc);
   cy_if_begin(cg, &s, cy_icmp(cg, LLVMIntSGT, end, full));
-  start = cy_gep(cg, start, at);
-  emit_panels(cg, f, t, full, end, last, p->last, start, cy_gep(cg, t->sums, at));
+  emit_panels(cg, f, t, full, end, last, p->last, cy_gep(cg, t->acc, at));
   cy_if_end(cg, &s);
 }

@@ -7,10 +7,10 @@
  * block of rows and a group of panels of 4 * W columns. By some blocks of k, it unpacks the codes of each panel, which lie
  * row by row, into dot4 of k, in the first-level cache, and multiplies all its rows by them:
  *
- *   sums[row, n] += step[row, block] * scale[block, n] * (codes of row * codes of n - zero[block, n] * sum of row)
+ *   acc[row, n] += step[row, block] * scale[block, n] * (codes of row * codes of n - zero[block, n] * sum of row)
  *
  * The bracket is exact on every CPU, the floats around it are the same operations in the same order: so are results.
- * Where there is vpdpbusd, or ARM's usdot or sdot, it takes weights of either width. vpmaddubsw sums pairs in 16 bits,
+ * Where there is vpdpbusd, or ARM's usdot or sdot, it takes weights of either width. vpmaddubsw adds up two products in 16 bits,
  * which hold 8 groups of k with weights of 4 bits, whatever the codes; weights of 8 bits are multiplied as two digits of
  * 4 then.
  *
@@ -18,7 +18,7 @@
  * then, block by block of k, so that weights are read in the order they lie in, and asked for long before.
  *
  * Interleaving is done in lanes of 128 bits, by two rounds of unpack: vector q of a panel has columns 16 L + 4 q + [0, 4) in
- * lane L. Sums stay in this order till the epilogue, scales and zero points are read in it. The last panel of columns
+ * lane L. Accumulators stay in this order till the epilogue, scales and zero points are read in it. The last panel of columns
  * that do not fill it begins so early that it ends with them. Phases, tasks and the epilogue are those of scaled.c.
  */
 #include "scaled.h"
@@ -30,7 +30,7 @@ enum {
   VECTORS = CY_SCALED_VECTORS, /* of a panel: what two rounds of unpack give */
   MAX_COLUMNS = 64,            /* of a panel: all CPUs take the same products */
   INTERLEAVED_ROWS = 128,      /* rows of k that are interleaved at a time, about */
-  MAX_ROWS = 192,              /* of a task: sums stay in the second-level cache */
+  MAX_ROWS = 192,              /* of a task: accumulators stay in the second-level cache */
   MAX_PANELS = 8,              /* of a task, and .. */
   MIN_TASKS = 16,              /* .. so many tasks, if there are enough panels */
   FEW_RUN = 16,                /* few rows: tasks done as one, at most, and .. */
@@ -56,7 +56,7 @@ bool cy_quantised_rows_possible(const cy_cg *cg, int bits, int64_t block, int64_
          (tile == n || tile % MAX_COLUMNS == 0);
 }
 
-/* Rows whose sums fit the registers, without vpdpbusd twice: in 16 and in 32 bits. */
+/* Rows whose accumulators fit the registers, without vpdpbusd twice: in 16 and in 32 bits. */
 static unsigned tile_rows(const cy_cg *cg, int64_t rows) {
   bool dot4 = cy_scaled_dot4(cg);
   unsigned max = cg->registers == 32 ? (dot4 ? 6 : 4) : dot4 ? 3 : 2;
@@ -70,7 +70,7 @@ static void plan_blocks(plan *p, int64_t mb, int64_t run, int64_t k_blocks) {
   s->run = run;
   s->k_blocks = k_blocks;
   s->weight_bytes = cy_round_up(k_blocks * p->interleaved_bytes, 64);
-  s->sums_bytes = run * s->nb * s->nr * 4;
+  s->acc_bytes = run * s->nb * s->nr * 4;
 }
 
 static const cy_scaled_form form;
@@ -109,8 +109,8 @@ static bool always_few(const plan *p) {
 
 static V worker_bytes(cy_cg *cg, const void *ctx) {
   const plan *p = ctx, few = for_few(p);
-  int64_t one = p->s.weight_bytes + p->s.mb * p->s.sums_bytes;
-  int64_t other = few.s.weight_bytes + few.s.mb * few.s.sums_bytes;
+  int64_t one = p->s.weight_bytes + p->s.mb * p->s.acc_bytes;
+  int64_t other = few.s.weight_bytes + few.s.mb * few.s.acc_bytes;
   return cy_i64(cg, always_few(p) || one < other ? other : one);
 }
 
@@ -215,9 +215,9 @@ static void emit_interleaved_block(cy_cg *cg, const plan *p, const panel *q) {
 
 /* ---- the micro-kernel: mr rows by a panel, some blocks of k ---- */
 
-/* void (ptr codes, ptr steps, ptr row_offsets, ptr interleaved, ptr sums, i64 sums_stride, i64 blocks): codes and steps of the
+/* void (ptr codes, ptr steps, ptr row_offsets, ptr interleaved, ptr acc, i64 acc_stride, i64 blocks): codes and steps of the
  * first row, at the first of the blocks; bytes. */
-enum { CODES, STEPS, OFFSETS, INTERLEAVED, SUMS, STRIDE, BLOCKS, KERNEL_ARGS };
+enum { CODES, STEPS, OFFSETS, INTERLEAVED, ACC, STRIDE, BLOCKS, KERNEL_ARGS };
 
 typedef struct kernel {
   const plan *p;
@@ -226,9 +226,9 @@ typedef struct kernel {
   V interleaved;      /* its dot4 */
 } kernel;
 
-static unsigned sums_of(const kernel *k) { return k->mr * VECTORS; }
+static unsigned accumulators_of(const kernel *k) { return k->mr * VECTORS; }
 
-/* Group `at` + i of k, whose codes are those of group `row_at` + i: sums become the next ones. */
+/* Group `at` + i of k, whose codes are those of group `row_at` + i: accumulators become the next ones. */
 static void emit_group(cy_cg *cg, const kernel *k, V at, V row_at, int64_t i, V *sum) {
   V b[VECTORS], from = cy_gep(cg, k->interleaved, cy_mulc(cg, cy_addc(cg, at, i), k->p->s.nr * 4));
   for (int j = 0; j < VECTORS; j++)
@@ -244,17 +244,17 @@ static void emit_group(cy_cg *cg, const kernel *k, V at, V row_at, int64_t i, V 
   cy_emit_fence(cg);
 }
 
-/* Groups of one digit, weighing so much, onto sums of 32 bits. */
+/* Groups of one digit, weighing so much, onto accumulators of 32 bits. */
 static void emit_digit(cy_cg *cg, const kernel *k, unsigned digit, V *sum) {
   int64_t once = cy_scaled_divisor(k->p->groups, EXACT_GROUPS);
-  unsigned n = sums_of(k);
+  unsigned n = accumulators_of(k);
   V first = cy_i64(cg, digit * k->p->groups), part[CY_LOOP_MAX];
-  LLVMTypeRef pairs = LLVMVectorType(cg->i16, 2 * cg->W);
+  LLVMTypeRef words = LLVMVectorType(cg->i16, 2 * cg->W);
   V weight = cy_splat(cg, LLVMConstInt(cg->i16, digit ? 16 : 1, 0), 2 * cg->W);
   cy_loop g;
   cy_loop_begin(cg, &g, cy_i64(cg, 0), cy_i64(cg, k->p->groups), cy_i64(cg, once), sum, n);
   for (unsigned i = 0; i < n; i++)
-    part[i] = k->p->dot4 ? g.v[i] : LLVMConstNull(pairs);
+    part[i] = k->p->dot4 ? g.v[i] : LLVMConstNull(words);
   for (int64_t i = 0; i < once; i++)
     emit_group(cg, k, cy_add(cg, first, g.iv), g.iv, i, part);
   for (unsigned i = 0; i < n && !k->p->dot4; i++)
@@ -263,7 +263,7 @@ static void emit_digit(cy_cg *cg, const kernel *k, unsigned digit, V *sum) {
   memcpy(sum, g.out, n * sizeof *sum);
 }
 
-/* What sums of a block begin with: minus the sum of the row's codes, which 16 bits hold, times the zero point. */
+/* What accumulators of a block begin with: minus the sum of the row's codes, which 16 bits hold, times the zero point. */
 static void emit_begin(cy_cg *cg, const kernel *k, V block, V *sum) {
   const cy_gemm_desc *d = k->p->s.d;
   for (unsigned r = 0; r < k->mr; r++) {
@@ -279,15 +279,15 @@ static void emit_begin(cy_cg *cg, const kernel *k, V block, V *sum) {
   }
 }
 
-/* sums += step * scale * what the block gave. */
-static void emit_end(cy_cg *cg, const kernel *k, V block, V sums, V stride, const V *sum) {
+/* acc += step * scale * what the block gave. */
+static void emit_end(cy_cg *cg, const kernel *k, V block, V acc, V stride, const V *sum) {
   V scale[VECTORS];
   for (int j = 0; j < VECTORS; j++)
     scale[j] = cy_load(cg, cg->vf, cy_gepc(cg, block, (int64_t)j * cg->W * 4), 4);
-  for (unsigned r = 0; r < k->mr; r++, sums = cy_gep(cg, sums, stride)) {
+  for (unsigned r = 0; r < k->mr; r++, acc = cy_gep(cg, acc, stride)) {
     V step = cy_splat(cg, cy_load(cg, cg->f32, k->step[r], 4), cg->W);
     for (int j = 0; j < VECTORS; j++) {
-      V at = cy_gepc(cg, sums, (int64_t)j * cg->W * 4), factor = LLVMBuildFMul(cg->b, step, scale[j], "");
+      V at = cy_gepc(cg, acc, (int64_t)j * cg->W * 4), factor = LLVMBuildFMul(cg->b, step, scale[j], "");
       V exact = LLVMBuildSIToFP(cg->b, sum[r * VECTORS + j], cg->vf, "");
       cy_store(cg, cy_fma(cg, exact, factor, cy_load(cg, cg->vf, at, 4)), at, 4);
     }
@@ -319,7 +319,7 @@ static V kernel_of(cy_cg *cg, const plan *p, unsigned mr) {
   emit_begin(cg, &k, block, sum);
   for (unsigned digit = 0; digit < p->digits; digit++)
     emit_digit(cg, &k, digit, sum);
-  emit_end(cg, &k, block, LLVMGetParam(fn, SUMS), LLVMGetParam(fn, STRIDE), sum);
+  emit_end(cg, &k, block, LLVMGetParam(fn, ACC), LLVMGetParam(fn, STRIDE), sum);
   cy_loop_end(cg, &b, NULL);
   cy_fn_end(cg, NULL);
   cy_fn_restore(cg, state);
@@ -356,7 +356,7 @@ static V kernel_for(cy_cg *cg, const plan *p, V left) {
 }
 
 /* All rows times the blocks that are interleaved. */
-static void emit_rows(cy_cg *cg, const cy_scaled_frame *f, V sums, V b0, V count) {
+static void emit_rows(cy_cg *cg, const cy_scaled_frame *f, V acc, V b0, V count) {
   const plan *p = plan_at(f);
   LLVMTypeRef type = LLVMGlobalGetValueType(kernel_of(cg, p, p->s.tile.mr));
   V codes = cy_gep(cg, f->m, cy_mulc(cg, b0, p->s.block));
@@ -367,8 +367,8 @@ static void emit_rows(cy_cg *cg, const cy_scaled_frame *f, V sums, V b0, V count
   V args[KERNEL_ARGS] = {[OFFSETS] = f->row_table, [INTERLEAVED] = f->weights, [BLOCKS] = count};
   args[CODES] = cy_gep(cg, codes, at);
   args[STEPS] = cy_gep(cg, steps, at);
-  args[SUMS] = cy_gep(cg, sums, cy_mulc(cg, r.iv, p->s.sums_bytes));
-  args[STRIDE] = cy_i64(cg, p->s.sums_bytes);
+  args[ACC] = cy_gep(cg, acc, cy_mulc(cg, r.iv, p->s.acc_bytes));
+  args[STRIDE] = cy_i64(cg, p->s.acc_bytes);
   LLVMBuildCall2(cg->b, type, fn, args, KERNEL_ARGS, "");
   cy_loop_end(cg, &r, NULL);
 }
@@ -377,7 +377,7 @@ static void multiply(cy_cg *cg, const cy_scaled_frame *f, V first, V count) {
   cy_loop q;
   cy_loop_begin(cg, &q, f->q0, f->q1, cy_i64(cg, 1), NULL, 0);
   emit_interleaved(cg, f, q.iv, first, count);
-  emit_rows(cg, f, cy_scaled_sums_at(cg, f, q.iv), first, count);
+  emit_rows(cg, f, cy_scaled_acc_at(cg, f, q.iv), first, count);
   cy_loop_end(cg, &q, NULL);
 }
 
@@ -386,9 +386,7 @@ static const cy_scaled_form form = {.round = round_block, .multiply = multiply, 
 static void emit_gemm(cy_cg *cg, const void *of, const char *name) {
   const plan *p = of, few = for_few(p);
   const cy_gemm_desc *d = p->s.d;
-  cy_kernel_begin(cg, name, 0);
-  cy_epilogue_open(&d->epilogue, cg);
-  V scratch = cy_scratch(cg, d->scratch_slot, worker_bytes(cg, p));
+  V scratch = cy_phase_begin(cg, name, 0, &d->epilogue, d->scratch_slot, worker_bytes, p);
   cy_if choice;
   if (cy_csize_known(d->m)) {
     cy_scaled_tasks(cg, always_few(p) ? &few.s : &p->s, scratch);

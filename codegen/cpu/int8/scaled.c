@@ -3,7 +3,7 @@
  *
  * Comes in: a plan that begins with a cy_scaled. Goes out: two phases. The first rounds the rows of a, once for all tasks, by
  * the blocks that weights have. A task of the second has a block of rows and a group of panels of columns; by some blocks of k,
- * the form multiplies all its rows by the weights of each panel, onto sums in scratch, which an epilogue takes at the end.
+ * the form multiplies all its rows by the weights of each panel, onto accumulators in scratch, which an epilogue takes at the end.
  * Tasks of the same rows that follow each other may be done as one, block by block of k, so that weights are read in the
  * order they lie in.
  */
@@ -32,17 +32,18 @@ cy_scaled cy_scaled_plan(const cy_scaled_form *form, const cy_gemm_desc *d, int6
 static V all_rows(cy_cg *cg, const cy_scaled *p) {
   return cy_mul(cg, cy_batch_count(cg, p->d->batch, p->d->n_batch), cy_size(cg, p->d->m));
 }
-static V row_blocks(cy_cg *cg, const cy_scaled *p) { return cy_ceil_div(cg, cy_size(cg, p->d->m), cy_i64(cg, p->mb)); }
-static int64_t units(const cy_scaled *p) { return cy_ceil(p->panels, p->unit); }
-static int64_t column_tasks(const cy_scaled *p) { return cy_ceil(units(p), p->nb / p->unit); }
 
-V cy_scaled_round_count(cy_cg *cg, const void *plan) {
+/* Blocks of k of a row. */
+cy_task_grid cy_scaled_round_grid(cy_cg *cg, const void *plan) {
   const cy_scaled *p = plan;
-  return cy_mulc(cg, all_rows(cg, p), cy_ceil(p->count, p->share));
+  return (cy_task_grid){.products = all_rows(cg, p), .columns = cy_axis_pieces(cg, cy_i64(cg, p->count), p->share)};
 }
-V cy_scaled_task_count(cy_cg *cg, const void *plan) {
+cy_task_grid cy_scaled_grid(cy_cg *cg, const void *plan) {
   const cy_scaled *p = plan;
-  return cy_mulc(cg, cy_mul(cg, cy_batch_count(cg, p->d->batch, p->d->n_batch), row_blocks(cg, p)), column_tasks(p));
+  return (cy_task_grid){.products = cy_batch_count(cg, p->d->batch, p->d->n_batch),
+                        .rows = cy_axis_shares(cg, cy_size(cg, p->d->m), p->tile.mr, p->mb),
+                        .columns = cy_axis_shares(cg, cy_i64(cg, p->panels), p->unit, p->nb),
+                        .run = p->run};
 }
 V cy_scaled_shared_bytes(cy_cg *cg, const void *plan) {
   const cy_scaled *p = plan;
@@ -50,7 +51,7 @@ V cy_scaled_shared_bytes(cy_cg *cg, const void *plan) {
 }
 V cy_scaled_worker_bytes(cy_cg *cg, const void *plan) {
   const cy_scaled *p = plan;
-  return cy_i64(cg, p->weight_bytes + p->mb * p->sums_bytes);
+  return cy_i64(cg, p->weight_bytes + p->mb * p->acc_bytes);
 }
 
 /* ---- rows of a ---- */
@@ -91,26 +92,19 @@ static V rounded_at(cy_cg *cg, const cy_scaled *p, V row) {
   return cy_gep(cg, cy_arg_ptr(cg, p->d->shared_slot), cy_mulc(cg, row, p->row_bytes));
 }
 
-void cy_scaled_round(cy_cg *cg, const void *plan, const char *name) {
+void cy_scaled_round(cy_cg *cg, void *plan, const cy_task *t) {
   const cy_scaled *p = plan;
   const cy_gemm_desc *d = p->d;
-  V idx[CY_GEMM_BATCH];
-  cy_kernel_begin(cg, name, 0);
-  V m = cy_size(cg, d->m), parts = cy_i64(cg, cy_ceil(p->count, p->share));
-  cy_loop t, b;
-  cy_loop_begin(cg, &t, cg->begin, cg->end, cy_i64(cg, 1), NULL, 0);
-  V row = cy_div(cg, t.iv, parts), first = cy_mulc(cg, cy_mod(cg, t.iv, parts), p->share);
+  V idx[CY_GEMM_BATCH], m = cy_size(cg, d->m), row = t->product;
+  cy_loop b;
   cy_batch_split(cg, d->batch, d->n_batch, cy_div(cg, row, m), idx);
   V a = cy_gepf(cg, cy_arg_ptr(cg, d->a_slot), cy_batch_offset(cg, idx, d->a_batch, d->n_batch));
   a = cy_gepf(cg, a, cy_mul(cg, cy_mod(cg, row, m), cy_size(cg, d->am)));
-  V end = cy_imin(cg, cy_i64(cg, p->count), cy_addc(cg, first, p->share));
-  cy_loop_begin(cg, &b, first, end, cy_i64(cg, 1), NULL, 0);
+  cy_loop_begin(cg, &b, t->columns.begin, t->columns.end, cy_i64(cg, 1), NULL, 0);
   V at = cy_mul(cg, cy_mulc(cg, b.iv, p->block), cy_size(cg, d->ak));
   V to = rounded_at(cg, p, row);
   p->form->round(cg, plan, cy_gepf(cg, a, at), to, b.iv);
   cy_loop_end(cg, &b, NULL);
-  cy_loop_end(cg, &t, NULL);
-  cy_fn_end(cg, NULL);
 }
 
 /* ---- weights ---- */
@@ -186,14 +180,14 @@ V cy_scaled_column(cy_cg *cg, const cy_scaled *p, V panel) {
   return cy_imin(cg, cy_mulc(cg, panel, p->nr), cy_i64(cg, p->n - p->nr));
 }
 
-V cy_scaled_sums_at(cy_cg *cg, const cy_scaled_frame *f, V panel) {
-  return cy_gep(cg, f->sums, cy_mulc(cg, cy_sub(cg, panel, f->q0), f->p->nr * 4));
+V cy_scaled_acc_at(cy_cg *cg, const cy_scaled_frame *f, V panel) {
+  return cy_gep(cg, f->acc, cy_mulc(cg, cy_sub(cg, panel, f->q0), f->p->nr * 4));
 }
 
-/* A panel's sums of a row, in the order of columns, to the line that the epilogue takes, which begins with panel `first`. */
+/* A panel's accumulators of a row, in the order of columns, to the line that the epilogue takes, which begins with panel `first`. */
 static void emit_ordered(cy_cg *cg, const cy_scaled_frame *f, V row, V q, V first) {
   const cy_scaled *p = f->p;
-  V from = cy_gep(cg, cy_scaled_sums_at(cg, f, q), cy_mulc(cg, row, p->sums_bytes)), v[CY_SCALED_VECTORS];
+  V from = cy_gep(cg, cy_scaled_acc_at(cg, f, q), cy_mulc(cg, row, p->acc_bytes)), v[CY_SCALED_VECTORS];
   V to = cy_gepf(cg, f->line, cy_sub(cg, cy_scaled_column(cg, p, q), cy_mulc(cg, first, p->nr)));
   for (int i = 0; i < CY_SCALED_VECTORS; i++)
     v[i] = cy_load(cg, cg->vf, cy_gepc(cg, from, (int64_t)i * cg->W * 4), 4);
@@ -202,12 +196,12 @@ static void emit_ordered(cy_cg *cg, const cy_scaled_frame *f, V row, V q, V firs
       cy_store(cg, cy_some_lanes(cg, v[i], 4 * lane, 4), cy_gepc(cg, to, (16 * lane + 4 * i) * 4), 4);
 }
 
-/* The epilogue of `rows` rows from `row` on, whose sums of panels [q0, q1) lie at `sums`, in order. */
-static void finish_rows(cy_cg *cg, const cy_scaled_frame *f, V sums, V row, V rows, V q0, V q1) {
+/* The epilogue of `rows` rows from `row` on, whose accumulators of panels [q0, q1) lie at `acc`, in order. */
+static void finish_rows(cy_cg *cg, const cy_scaled_frame *f, V acc, V row, V rows, V q0, V q1) {
   const cy_scaled *p = f->p;
   V col = cy_mulc(cg, q0, p->nr), end = cy_imin(cg, cy_i64(cg, p->n), cy_mulc(cg, q1, p->nr));
   cy_rows index = cy_matrix_rows_index(&f->at);
-  cy_epilogue_tile(cg, &p->d->epilogue, &index, sums, cy_i64(cg, p->sums_bytes), rows, row, cy_sub(cg, end, col), col,
+  cy_epilogue_tile(cg, &p->d->epilogue, &index, acc, cy_i64(cg, p->acc_bytes), rows, row, cy_sub(cg, end, col), col,
                    (unsigned)(p->n % cg->W));
 }
 
@@ -230,7 +224,7 @@ static void emit_product(cy_cg *cg, const cy_scaled_frame *f) {
   const cy_scaled *p = f->p;
   cy_loop r, b;
   cy_loop_begin(cg, &r, cy_i64(cg, 0), f->rows, cy_i64(cg, 1), NULL, 0);
-  V row = cy_gep(cg, f->sums, cy_mulc(cg, r.iv, p->sums_bytes));
+  V row = cy_gep(cg, f->acc, cy_mulc(cg, r.iv, p->acc_bytes));
   cy_fill_zero(cg, row, cy_mulc(cg, cy_sub(cg, f->q1, f->q0), p->nr));
   cy_loop_end(cg, &r, NULL);
   cy_loop_begin(cg, &b, cy_i64(cg, 0), cy_i64(cg, p->count), cy_i64(cg, p->k_blocks), NULL, 0);
@@ -239,49 +233,32 @@ static void emit_product(cy_cg *cg, const cy_scaled_frame *f) {
   if (p->form->interleaved)
     finish_interleaved(cg, f);
   else
-    finish_rows(cg, f, f->sums, cy_i64(cg, 0), f->rows, f->q0, f->q1);
+    finish_rows(cg, f, f->acc, cy_i64(cg, 0), f->rows, f->q0, f->q1);
 }
 
-/* Tasks [first, end), all of block `above` of rows, counted over all matrices. */
-static void emit_block_tasks(cy_cg *cg, cy_scaled_frame *f, V above, V first, V end) {
+static void emit_task(cy_cg *cg, void *frame_of, const cy_task *t) {
+  cy_scaled_frame *f = frame_of;
   const cy_scaled *p = f->p;
-  V rb = row_blocks(cg, p), m = cy_size(cg, p->d->m), matrix = cy_div(cg, above, rb);
-  V before = cy_mulc(cg, above, column_tasks(p)), all = cy_i64(cg, units(p)), cb = cy_i64(cg, column_tasks(p));
-  cy_share r = cy_share_rows(cg, p->tile, m, p->mb, cy_mod(cg, above, rb));
-  f->at = cy_matrix_rows_at(cg, p->d, matrix, r.begin);
-  f->rows = cy_sub(cg, r.end, r.begin);
-  f->m = rounded_at(cg, p, cy_add(cg, cy_mul(cg, matrix, m), r.begin));
-  V share = cy_sub(cg, first, before), stop = cy_sub(cg, end, before);
-  cy_loop t;
-  cy_loop_begin(cg, &t, share, stop, cy_i64(cg, p->run), NULL, 0);
-  V last = cy_addc(cg, cy_imin(cg, cy_addc(cg, t.iv, p->run), stop), -1);
-  f->q0 = cy_mulc(cg, cy_share_of(cg, all, cb, t.iv).begin, p->unit);
-  f->q1 = cy_mulc(cg, cy_share_of(cg, all, cb, last).end, p->unit);
-  if (p->panels % p->unit)
-    f->q1 = cy_imin(cg, f->q1, cy_i64(cg, p->panels));
+  V m = cy_size(cg, p->d->m), row = t->rows.begin;
+  f->at = cy_matrix_rows_at(cg, p->d, t->product, row);
+  f->rows = cy_sub(cg, t->rows.end, row);
+  f->m = rounded_at(cg, p, cy_add(cg, cy_mul(cg, t->product, m), row));
+  f->q0 = t->columns.begin;
+  f->q1 = t->columns.end;
   emit_product(cg, f);
-  cy_loop_end(cg, &t, NULL);
 }
 
 void cy_scaled_tasks(cy_cg *cg, const cy_scaled *p, V scratch) {
-  cy_scaled_frame f = {.p = p, .weights = scratch, .sums = cy_gepc(cg, scratch, p->weight_bytes)};
+  cy_scaled_frame f = {.p = p, .weights = scratch, .acc = cy_gepc(cg, scratch, p->weight_bytes)};
   f.row_table = cy_row_table(cg, p->tile.mr, cy_i64(cg, p->row_bytes));
   if (p->form->interleaved)
     f.line = cy_gepc(cg, cy_alloca(cg, (p->line + 1) * p->nr * 4), p->nr * 4);
-  V cb = cy_i64(cg, column_tasks(p)), low = cy_div(cg, cg->begin, cb), high = cy_ceil_div(cg, cg->end, cb);
-  cy_loop above;
-  cy_loop_begin(cg, &above, low, high, cy_i64(cg, 1), NULL, 0);
-  V begin = cy_mul(cg, above.iv, cb), end = cy_add(cg, begin, cb);
-  begin = cy_imax(cg, cg->begin, begin);
-  emit_block_tasks(cg, &f, above.iv, begin, cy_imin(cg, cg->end, end));
-  cy_loop_end(cg, &above, NULL);
+  cy_tasks_emit(cg, cy_scaled_grid, p, emit_task, &f);
 }
 
 void cy_scaled_emit(cy_cg *cg, const void *plan, const char *name) {
   const cy_scaled *p = plan;
-  cy_kernel_begin(cg, name, 0);
-  cy_epilogue_open(&p->d->epilogue, cg);
-  V scratch = cy_scratch(cg, p->d->scratch_slot, cy_scaled_worker_bytes(cg, p));
+  V scratch = cy_phase_begin(cg, name, 0, &p->d->epilogue, p->d->scratch_slot, cy_scaled_worker_bytes, p);
   if (p->form->amx)
     cy_int_gemm_amx_begin(cg);
   cy_scaled_tasks(cg, p, scratch);

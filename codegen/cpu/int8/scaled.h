@@ -2,7 +2,7 @@
 /* scaled.h - products of f32 with weights in integers with scales: what their forms share (scaled.c).
  *
  * A form (int_blocks.c, quantised_rows.c, int_few_rows.c) tells how a block of a row of a is rounded, and how rounded rows are
- * multiplied by weights of some blocks of k; the phases, the loops over tasks, the sums and the epilogue are here. Its plan begins
+ * multiplied by weights of some blocks of k; the phases, the accumulators and the epilogue are here. Its plan begins
  * with a cy_scaled.
  */
 #ifndef CY_CPU_SCALED_H
@@ -14,9 +14,9 @@ struct cy_scaled_frame;
 typedef struct cy_scaled_form {
   /* Rounds a block of k: `from` its floats, `row` the rounded row, `block` its number. */
   void (*round)(cy_cg *cg, const void *plan, V from, V row, V block);
-  /* sums += the frame's rows times its panels, `count` blocks of k from `first` on, k_blocks at most. */
+  /* accumulators += the frame's rows times its panels, `count` blocks of k from `first` on, k_blocks at most. */
   void (*multiply)(cy_cg *cg, const struct cy_scaled_frame *frame, V first, V count);
-  bool interleaved; /* sums of a panel are in the order of two rounds of unpack, see quantised_rows.c */
+  bool interleaved; /* accumulators of a panel are in the order of two rounds of unpack, see quantised_rows.c */
   bool amx;
 } cy_scaled_form;
 
@@ -33,34 +33,35 @@ typedef struct cy_scaled {
   int64_t k_blocks;               /* blocks of k that are multiplied at a time */
   int64_t row_bytes, rows_behind; /* of a rounded row; rows that may be read behind the last one */
   int64_t share;                  /* blocks of k that a task of the first phase rounds */
-  int64_t weight_bytes;           /* scratch for weights, in front of the sums */
-  int64_t sums_bytes;             /* from a row of sums to the next */
+  int64_t weight_bytes;           /* scratch for weights, in front of the accumulators */
+  int64_t acc_bytes;             /* from a row of accumulators to the next */
 } cy_scaled;
 
 /* Rows times panels [q0, q1) of a matrix. */
 typedef struct cy_scaled_frame {
   const cy_scaled *p;
-  V weights, sums, row_table, line; /* scratch; offsets of rounded rows; a row of sums in order: interleaved */
+  V weights, acc, row_table, line; /* scratch; offsets of rounded rows; a row of accumulators in order: interleaved */
   cy_matrix_rows at;
   V m, rows; /* m: the first of so many rounded rows */
   V q0, q1;
 } cy_scaled_frame;
 
 cy_scaled cy_scaled_plan(const cy_scaled_form *form, const cy_gemm_desc *desc, int64_t nr);
-/* Where the sums of a panel lie, in the first row. */
-V cy_scaled_sums_at(cy_cg *cg, const cy_scaled_frame *frame, V panel);
+/* Where the accumulators of a panel lie, in the first row. */
+V cy_scaled_acc_at(cy_cg *cg, const cy_scaled_frame *frame, V panel);
 /* The column that a panel begins with: where columns do not fill it, the last one begins so early that it ends with them. */
 V cy_scaled_column(cy_cg *cg, const cy_scaled *p, V panel);
 
 /* ---- the phases; plan: begins with a cy_scaled ---- */
-cy_formula cy_scaled_round_count, cy_scaled_task_count, cy_scaled_worker_bytes, cy_scaled_shared_bytes;
-void cy_scaled_round(cy_cg *cg, const void *plan, const char *name);
+cy_formula cy_scaled_worker_bytes, cy_scaled_shared_bytes;
+cy_task_cut cy_scaled_round_grid, cy_scaled_grid;
+cy_task_body cy_scaled_round;
 void cy_scaled_emit(cy_cg *cg, const void *plan, const char *name);
 void cy_scaled_tasks(cy_cg *cg, const cy_scaled *p, V scratch); /* of a kernel that is open */
 void cy_scaled_describe(const void *plan, char *text, size_t size);
 /* A generator's phases, the second one being emitted by `emit_`. */
 #define CY_SCALED_PHASES(emit_)                                                                                        \
-  .phase = {{"_rows", NULL, cy_scaled_round, cy_scaled_round_count}, {"", NULL, emit_, cy_scaled_task_count}},         \
+  .phase = {{"_rows", .grid = cy_scaled_round_grid, .body = cy_scaled_round}, {"", NULL, emit_, .grid = cy_scaled_grid}}, \
   .shared_bytes = cy_scaled_shared_bytes
 
 /* ---- rows ---- */
