@@ -140,10 +140,10 @@ int64_t cy_pack_units(const cy_pack_layout *layout);
 /* Packs units [begin, end); different ranges may run on different threads. Not of a layout that is split. */
 void cy_pack_run(const cy_pack_layout *layout, const cy_pack_source *source, int64_t begin, int64_t end,
                  void *out_packed);
-/* A panel of weights in integers as i32, [k / step][NR][step], of the NR that it has in memory, and, unless NULL, the sums of
- * its columns. Returns how many groups of k it has. */
+/* A panel of weights in integers as i32, [k / step][NR][step], of the NR that it has in memory. Returns how many groups of k it
+ * has. */
 int64_t cy_pack_panel(const cy_pack_layout *layout, const cy_pack_source *source, int64_t group, int64_t panel,
-                      int32_t *out, int32_t *sums);
+                      int32_t *out);
 
 /* A piece of a constant's packed weights: bytes from the beginning, and the taps of the source (cy_pack_source). */
 typedef struct cy_pack_part {

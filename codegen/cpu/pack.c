@@ -39,6 +39,7 @@ ELEMENT(signed_2, int8_t, int16_t, x)
 ELEMENT(unsigned_2, uint8_t, int16_t, x)
 ELEMENT(signed_4, int8_t, int32_t, x)
 ELEMENT(unsigned_4, uint8_t, int32_t, x)
+ELEMENT(words_1, int16_t, int8_t, x)
 ELEMENT(words_4, int16_t, int32_t, x)
 
 static int64_t source_bytes(const cy_pack_layout *l, const cy_pack_source *s) {
@@ -49,10 +50,10 @@ static int64_t source_bytes(const cy_pack_layout *l, const cy_pack_source *s) {
 static element *element_of(const cy_pack_layout *l, const cy_pack_source *s, int64_t bytes) {
   if (l->winograd && l->weights == CY_WEIGHTS_F32)
     return filter;
-  if (source_bytes(l, s) >= bytes)
+  if (source_bytes(l, s) == bytes)
     return bytes == 1 ? copy_1 : bytes == 2 ? copy_2 : copy_4;
   if (source_bytes(l, s) == 2)
-    return words_4;
+    return bytes == 1 ? words_1 : words_4;
   return bytes == 2 ? (s->is_signed ? signed_2 : unsigned_2) : s->is_signed ? signed_4 : unsigned_4;
 }
 
@@ -76,7 +77,7 @@ typedef struct panel {
   char *out;      /* where its first block goes; .. */
   int64_t pitch;  /* .. bytes of a group of k in all panels that share a block, .. */
   int64_t before; /* .. and of those in front of it in a block */
-  int32_t *sums;  /* of its columns; NULL: they are not wanted */
+  int32_t *sums;  /* of its columns, which are bytes; NULL: they are not wanted */
   cy_int_gemm_runs runs;
 } panel;
 
@@ -149,14 +150,6 @@ static void place_elements(const panel *p, int64_t tap, int64_t c) {
   }
 }
 
-/* What an i32 would hold of an integer. */
-static void add_to_sums(const panel *p) {
-  const uint8_t *w = p->s->w;
-  for (int64_t j = 0; j < p->columns; j++)
-    if (p->at[j] >= 0)
-      p->sums[j] += p->s->is_signed ? (int8_t)w[p->at[j]] : w[p->at[j]];
-}
-
 static void pack_block(const panel *p, const block *b, char *out) {
   const int64_t step = cy_pack_step(p->l), group = p->nr * step * p->bytes;
   memset(out, 0, (size_t)(b->groups * group));
@@ -164,8 +157,8 @@ static void pack_block(const panel *p, const block *b, char *out) {
     for (int64_t c = 0; c < b->channels; c++) {
       place_elements(p, b->tap + t, b->c + c);
       p->element(p->s->w, p->at, p->columns, step, out + i * p->bytes);
-      if (p->sums)
-        add_to_sums(p);
+      for (int64_t j = 0; p->sums && j < p->columns; j++)
+        p->sums[j] += *(const int8_t *)(out + j * step + i);
       if (++i == step) {
         out += group;
         i = 0;
@@ -222,12 +215,10 @@ void cy_pack_run(const cy_pack_layout *l, const cy_pack_source *s, int64_t begin
     pack_unit(l, s, u / panels, u % panels, out);
 }
 
-int64_t cy_pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t number, int32_t *out,
-                      int32_t *sums) {
+int64_t cy_pack_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t group, int64_t number, int32_t *out) {
   panel p = panel_begin(l, s, group, number, sizeof *out);
   p.out = (char *)out;
   p.pitch = p.nr * cy_pack_step(l) * p.bytes;
-  p.sums = sums;
   int64_t groups = pack_blocks(&p);
   panel_end(&p);
   return groups;

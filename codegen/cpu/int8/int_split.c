@@ -46,13 +46,16 @@ static int32_t *panel_create(const cy_pack_layout *l, int64_t panel, cy_int_gemm
   return ints;
 }
 
-/* A panel at `out`, if any; returns how many groups come again, whose offsets go to `again`. */
+/* A panel at `out`, if any; returns how many groups come again, whose offsets go to `again`. sums: of its columns, NULL: not
+ * wanted. */
 static int64_t split_panel(const cy_pack_layout *l, const cy_pack_source *s, int64_t matrix, int64_t panel, int8_t *out,
                            int32_t *again, int32_t *sums) {
   cy_int_gemm_runs r;
   int32_t *left = panel_create(l, panel, &r);
   int8_t unused[MAX_NR * 4];
-  int64_t groups = cy_pack_panel(l, s, matrix, panel, left, sums), size = (int64_t)l->nr * 4, count = 0;
+  int64_t groups = cy_pack_panel(l, s, matrix, panel, left), size = (int64_t)l->nr * 4, count = 0;
+  for (int64_t i = 0; sums && i < groups * size; i++)
+    sums[i % size / 4] += left[i];
   for (int64_t g = 0; g < groups; g++) {
     int64_t tap = cy_int_gemm_run_tap(l->order, &r, g / r.groups);
     for (bool more = split_group(left + g * size, size, out ? out + g * size : unused); more; count++) {
@@ -109,7 +112,7 @@ int64_t cy_int_gemm_largest_sum(const cy_pack_layout *l, const cy_pack_source *s
     cy_int_gemm_runs r;
     int32_t *w = panel_create(l, u % cy_pack_panels(l), &r);
     int64_t panel = u % cy_pack_panels(l), sum[2 * MAX_NR] = {0};
-    int64_t groups = cy_pack_panel(l, s, u / cy_pack_panels(l), panel, w, NULL), nr = cy_pack_panel_columns(l, panel);
+    int64_t groups = cy_pack_panel(l, s, u / cy_pack_panels(l), panel, w), nr = cy_pack_panel_columns(l, panel);
     for (int64_t i = 0; i < groups * nr * l->step; i++)
       sum[i / l->step % nr * 2 + (w[i] < 0)] += abs(w[i]);
     for (int64_t j = 0; j < 2 * nr; j++)
