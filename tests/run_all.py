@@ -44,6 +44,7 @@ SUITES = [
     ('golden', 'tests/golden.py', True, False),
     ('order', 'tests/order.py', False, False),
     ('circles', 'tests/circles.py', False, False),
+    ('sources', 'tests/sources.py', False, False),
     ('docs', 'tests/docs.py', True, False),
     ('python', 'tests/python/run.py', False, False),
     ('onnxruntime-plugin', 'tests/onnxruntime/run.py', False, False),

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* prelude.cuh - what stands in front of every generated kernel: names of types and threads, and arithmetic that C
  * lacks.
  *
@@ -7,7 +8,6 @@
  * narrower than f32 are computed in f32 and rounded, integers wrap, divisions by zero give 0, conversions to integers
  * saturate.
  */
-/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 #ifdef __CUDACC__
 typedef signed char i8;
 typedef unsigned char u8;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* prelude_matrix.cuh - stands behind prelude.cuh in front of kernels that use matrix instructions and asynchronous
  * copies.
  *
@@ -9,7 +10,6 @@
  * (tests/cuda/shim/shim.h). A tile in shared memory is rows of 16-byte chunks; cy_place() permutes the chunks of a row so that
  * the eight addresses of a matrix lie in different banks.
  */
-/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 typedef struct cy_chunk {
   u32 word[4];
 } __attribute__((aligned(16))) cy_chunk;

@@ -4,6 +4,7 @@
 In:  --build DIR; build/torch-venv with requirements.txt of this folder (tests/torch_venv.py).
 Out: the closing line; everything is skipped where the packages cannot be had.
 """
+import glob
 import os
 import subprocess
 import sys
@@ -18,6 +19,8 @@ MODULES = ('torch', 'onnx', 'monai', 'tifffile', 'zarr', 'nibabel', 'imageio', '
 
 def main():
     args = lib.arguments(__doc__)
+    if not lib.cases_wanted(args, sorted(glob.glob(os.path.join(HERE, 'test_*.py'))), qualified=True):
+        return lib.none_wanted()
     why = 'the package loads release builds' if args.variant != 'release' else None
     if not why:
         python, why = torch_venv.prepare(args, MODULES, [os.path.join(HERE, 'requirements.txt')])

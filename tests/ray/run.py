@@ -35,6 +35,8 @@ def python_of(args):
 
 def main():
     args = lib.arguments(__doc__)
+    if not lib.cases_wanted(args, [os.path.join(HERE, 'cases.py')]):
+        return lib.none_wanted()
     python, why = python_of(args) if args.variant == 'release' else (None, 'the package loads release builds')
     if why:
         print('skipped: no Ray: %s\n0 passed, 0 failed, 1 skipped' % why)

@@ -17,6 +17,8 @@ import torch_venv
 
 def main():
     args = lib.arguments(__doc__)
+    if not lib.cases_wanted(args, [os.path.join(HERE, 'cases.py')]):
+        return lib.none_wanted()
     why = 'the package loads release builds' if args.variant != 'release' else None
     if not why:
         python, why = torch_venv.prepare(args, ('torch', 'onnxscript', 'torchvision', 'setuptools'))

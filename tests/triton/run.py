@@ -73,6 +73,8 @@ def run_module(name, args, suite, work):
 
 def main():
     args = lib.arguments(__doc__, long={'action': 'store_true'})
+    if not lib.cases_wanted(args, [os.path.join(HERE, name + '.py') for name in MODULES], qualified=True):
+        return lib.none_wanted()
     python, why = find_python(args)
     if why:
         print('skipped: no Triton: %s\n0 passed, 0 failed, 1 skipped' % why)

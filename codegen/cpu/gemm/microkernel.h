@@ -8,8 +8,8 @@
  * result goes to a tile in L1, whence the epilogue takes it, emitted once. Where K is small and the epilogue short,
  * that detour costs more than it saves: full tiles are then emitted in place, the epilogue MR*NV times behind them.
  */
-#ifndef CY_CPU_CORE_H
-#define CY_CPU_CORE_H
+#ifndef CY_CPU_MICROKERNEL_H
+#define CY_CPU_MICROKERNEL_H
 
 #include "codegen/cpu/contract.h"
 #include "codegen/cpu/copy_rows.h"

@@ -25,8 +25,8 @@
  * instead (int_row_block.c), whose padded copy is in scratch; groups of k begin anew with each row of the kernel then.
  * Panels of channels that are shuffled leave out the taps that they have only zeros for (int_order.c).
  */
-#ifndef CY_CPU_DOT_H
-#define CY_CPU_DOT_H
+#ifndef CY_CPU_INT_GEMM_H
+#define CY_CPU_INT_GEMM_H
 
 #include "codegen/cpu/conv/conv_int.h"
 #include "ir/pixel_shuffle.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* int_gemm_int.h - what the files of a contraction by groups of k (int_gemm.c) share. */
-#ifndef CY_CPU_DOT_INT_H
-#define CY_CPU_DOT_INT_H
+#ifndef CY_CPU_INT_GEMM_INT_H
+#define CY_CPU_INT_GEMM_INT_H
 
 #include "int_gemm.h"
 
