@@ -110,6 +110,7 @@ struct cy_host_device; /* host_int.h */
 struct cy_target {
   const char *name;
   const char *specs;   /* what --target accepts, for help and messages */
+  const char *names;   /* what specs give examples of, each behind a space; NULL: specs have all */
   cy_target_caps caps; /* of all its machines; match() fills in what depends on the spec */
   bool tf32, libraries; /* has both, if asked: see cy_machine_allow_tf32, cy_machine_set_library */
   /* Fills m's cpu, text, needs and what is missing of caps if the spec is one of this target's. False: it is not; then

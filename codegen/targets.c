@@ -93,6 +93,9 @@ void cy_machine_prefer_size(cy_machine *m) { m->smallest = true; }
 void cy_machine_list(FILE *out) {
   for (size_t i = 0; i < NTARGETS; i++)
     fprintf(out, "%-6s %s\n", targets[i]->name, targets[i]->specs);
+  for (size_t i = 0; i < NTARGETS; i++)
+    if (targets[i]->names)
+      fprintf(out, "%-6s%s\n", "names", targets[i]->names);
   char *reason = NULL;
   cy_machine *m = machine_match("native", &reason);
   fprintf(out, "here   %s\n", m ? m->text : reason ? reason : "no CPU that there is code for");

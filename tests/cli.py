@@ -80,7 +80,7 @@ ARM64 = [('arm64', 'aarch64'), ('arm64-linux-gnu', 'aarch64'), ('aarch64-unknown
 
 ROWS = [
     ('help', ['--help'], 0, ['usage: cytoc', '--target=T .*sm_75', r'--stats\[=FILE\]'], [], None),
-    ('version', ['--version'], 0, [r'cytoc \d+\.\d+', 'x86-64-v3', r'here +native \(\S+\)'], [], None),
+    ('version', ['--version'], 0, [r'cytoc \d+\.\d+', 'x86-64-v3', r'here +native \(\S+\)', r'names +x86-64 .* haswell .* neoverse-v2'], [], None),
     ('so', [MODEL, '-o', '%s/m.so'], 0, [], ['m.h', 'm.so'], has('m.h', r'\bm_run\(')),
     ('a', [MODEL, '-o', '%s/m.a'], 0, [], ['m.a', 'm.h'], None),
     ('o', [MODEL, '-o', '%s/m.o'], 0, [], ['m.h', 'm.o'], None),

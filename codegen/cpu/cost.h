@@ -82,7 +82,7 @@ typedef enum cy_factor_form { CY_FACTORS_F32, CY_FACTORS_BYTES, CY_FACTORS_BF16 
  * products, others are left out. filled: columns with those that idle in vectors. */
 double cy_cost_grouped(const cy_cg *cg, cy_factor_form f, double rows, double depth, double n, double filled,
                        double runs, double share);
-/* Products of pairs or dot4 alone, without accumulators. group: 2 or 4. */
+/* Products by dot2 or dot4 alone, without accumulators. group: 2 or 4. */
 double cy_cost_groups(const cy_cg *cg, double products, int group);
 /* A step of k for a tile of mr rows by nv vectors; split: of dot4 that are split against saturation. */
 double cy_cost_int_step(const cy_cg *cg, unsigned mr, unsigned nv, bool dot4, bool split);

@@ -174,11 +174,17 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
   return rc;
 }
 
+static const char names[] =
+#define CPU(name, ...) " " name
+#include "machine.def"
+    ;
+
 const cy_target cy_target_cpu = {
     .name = "cpu",
     .specs = "native, x86-64-v3, x86-64-v4, aarch64 (arm64), a CPU name such as haswell, sapphirerapids, znver3, "
-             "cortex-a76, "
+             "cortex-a76 (cytoc --version has all), "
              "each with -windows behind it for Windows on x86-64, or a triple such as x86_64-linux-gnu",
+    .names = names,
     .caps = {.max_head = 512,
              .splits_rows = true,
              .blocks_round = true,

@@ -130,16 +130,16 @@ static char *with_plus(const char *list) {
   return text;
 }
 
-/* "native" becomes the host's name and its full feature list: names alone do not tell what a hypervisor masks. */
+/* "native" becomes the name of this CPU and its full feature list: names alone do not tell what a hypervisor masks. */
 static void cpu_resolve(cy_cg *cg, const char *cpu) {
   const char *listed = cy_cpu_features(cpu);
-  char *name = listed ? NULL : LLVMGetHostCPUName(), *host = listed ? NULL : LLVMGetHostCPUFeatures();
+  char *name = listed ? NULL : LLVMGetHostCPUName(), *own = listed ? NULL : LLVMGetHostCPUFeatures();
   cg->arch = cy_cpu_arch(cpu);
   cg->cpu = strdup(name ? name : cy_cpu_base(cpu));
-  cg->has = listed ? strdup(listed) : cy_cpu_features_on(host);
-  cg->features = cg->arch->lists_features ? with_plus(cg->has) : strdup(host ? host : "");
+  cg->has = listed ? strdup(listed) : cy_cpu_features_on(own);
+  cg->features = cg->arch->lists_features ? with_plus(cg->has) : strdup(own ? own : "");
   LLVMDisposeMessage(name);
-  LLVMDisposeMessage(host);
+  LLVMDisposeMessage(own);
 }
 
 cy_cg *cy_cg_create(const char *cpu, char **out_error) {

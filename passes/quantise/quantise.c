@@ -8,9 +8,9 @@
  * same.
  *
  * Which tensors: those that layers (contractions with constant weights) read. From there the walk goes backwards through
- * the element-wise ops that will be computed in the kernel of an earlier contraction or pooling, their "host". Whatever
- * else these ops read from memory, such as the other branch of a residual sum, is quantised too; if the host moves or
- * pools data, so is what it reads. Not so if the host is a matrix product, or if there is no host and a product follows:
+ * the element-wise ops that will be computed in the kernel of an earlier contraction or pooling, their root. Whatever
+ * else these ops read from memory, such as the other branch of a residual sum, is quantised too; if the root moves or
+ * pools data, so is what it reads. Not so if the root is a matrix product, or if there is no root and a product follows:
  * the stream that a transformer adds to goes through all of its layers, and each of them would round it. There,
  * element-wise ops read what products round as it was before. Floats of 8 bits (cy_quant.float8), whose steps are an eighth of
  * a number, are for layers alone: everybody else reads what was there before. Ops that only move elements (and maximum pooling, which
