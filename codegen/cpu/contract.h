@@ -272,7 +272,7 @@ void cy_gemm_candidates(const cy_cg *cg, const cy_gemm_desc *desc, cy_candidates
 /* Appends what is computed to c->layer; type: "_int8" or the like, "": f32. */
 void cy_gemm_text(const cy_gemm_desc *desc, const char *type, cy_candidates *c);
 
-/* ---- convolution (conv.c, conv_planar.c, winograd.c, depthwise.c); epilogue index: n, [od, [oh,]] ow, oc; of planar
+/* ---- convolution (conv.c, conv_planar.c, winograd.c, depthwise_float.c); epilogue index: n, [od, [oh,]] ow, oc; of planar
  * ones: n, oc, [od, [oh,]] ow ---- */
 
 typedef enum cy_conv_algo { CY_CONV_DIRECT, CY_CONV_WINOGRAD, CY_CONV_DEPTHWISE, CY_CONV_PLANAR } cy_conv_algo;
@@ -311,7 +311,8 @@ cy_conv_algo cy_conv_chosen(const cy_candidates *candidates);
 const char *cy_conv_name(cy_conv_algo algo);
 /* Appends what is computed to c->layer; type: "_int8" or the like, "": f32. */
 void cy_conv_text(const cy_conv_desc *desc, const char *type, cy_candidates *c);
-/* Cycles of that on one core; not for CY_CONV_DEPTHWISE. */
+/* Cycles on one core: of that, and of a depthwise form, of integers, too. */
+double cy_depthwise_cost(const cy_cg *cg, cy_depthwise_by by, const cy_conv_desc *desc);
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *desc);
 const cy_generator *cy_conv_generator(cy_conv_algo algo);
 /* Their source is w[group][n][taps][c], taps in row-major kernel order. */

@@ -44,10 +44,14 @@ double cy_cost_narrow_weights(const cy_cg *cg, double products, double weights, 
   return cy_cost_plain(cg, cy_cost_fmas(cg, products + widening * weights), bytes * weights, outputs);
 }
 
-double cy_cost_depthwise(const cy_cg *cg, double outputs, double taps, double inputs_per_output) {
+double cy_cost_depthwise(const cy_cg *cg, cy_depthwise_by by, double outputs, double taps, double inputs_per_output) {
   const cy_cpu_model *m = &cg->model;
-  return cy_cost_fmas(cg, outputs * taps) +
-         outputs * (m->depthwise_output + m->depthwise_input * inputs_per_output) * by_eights(cg);
+  const double in[] = {m->depthwise_input, m->int_depthwise_input, m->dot4_input}, tap[] = {0, m->int_depthwise_tap, m->dot4_tap};
+  const double out[] = {m->depthwise_output, m->int_depthwise, m->dot4_output};
+  double cycles = outputs * (out[by] + tap[by] * taps + in[by] * inputs_per_output) * by_eights(cg);
+  return by == CY_DEPTHWISE_FMA    ? cycles + cy_cost_fmas(cg, outputs * taps)
+         : by == CY_DEPTHWISE_DOT4 ? cycles * m->depthwise_dot4
+                                   : cycles;
 }
 
 void cy_cost_looped(const cy_cg *cg, double products, double *out_rows, double *out_channels) {
@@ -117,9 +121,15 @@ bool cy_cost_task_splits(const cy_cg *cg, double rows, double columns, double k)
   return columns * k * (rows + cg->model.task_columns) >= cg->model.task_worth;
 }
 
-int64_t cy_cost_depthwise_rows(const cy_cg *cg, double products) {
-  const double begin = 20; /* a row that is nearly empty takes as long */
-  return 1 + (int64_t)(cg->model.depthwise_task / (products + begin));
+int64_t cy_cost_depthwise_task(const cy_cg *cg, double work, int64_t all, cy_depthwise_by by) {
+  const cy_cpu_model *m = &cg->model;
+  const double begin = 20; /* a row block that is nearly empty takes as long */
+  bool fma = by == CY_DEPTHWISE_FMA;
+  double task = fma ? m->depthwise_task : m->int_depthwise_task, shared = fma ? task : m->int_depthwise_shared;
+  int64_t n = 1 + (int64_t)(task / (work + begin)), half = (all + 1) / 2;
+  if (all && n > half && work * (double)all > shared)
+    n = half;
+  return all ? cy_ceil(all, cy_ceil(all, n)) : n; /* evenly */
 }
 
 /* ---- integers and bf16 ---- */
@@ -161,16 +171,8 @@ double cy_cost_int_winograd(const cy_cg *cg, double inputs, double filters, doub
   return inputs * m->int_winograd_input + outputs * m->int_winograd_output + filters * m->int_winograd_filter;
 }
 
-double cy_cost_int_depthwise(const cy_cg *cg, double outputs, double taps, double inputs_per_output) {
-  const cy_cpu_model *m = &cg->model;
-  return outputs * (m->int_depthwise + m->int_depthwise_tap * taps + m->int_depthwise_input * inputs_per_output) *
-         by_eights(cg);
-}
-
-double cy_cost_depthwise_dot4(const cy_cg *cg, double outputs, double taps, double inputs_per_output) {
-  const cy_cpu_model *m = &cg->model;
-  return outputs * (m->dot4_output + m->dot4_tap * taps + m->dot4_input * inputs_per_output) * by_eights(cg) *
-         m->depthwise_dot4;
+double cy_cost_depthwise_rows(const cy_cg *cg, double columns, double products) {
+  return columns * cg->model.int_depthwise_interleaved + products * cg->model.int_depthwise_product;
 }
 
 double cy_cost_rounding(const cy_cg *cg, double elements, bool image) {

@@ -34,7 +34,9 @@ double cy_cost_plain(const cy_cg *cg, double fma_cycles, double weight_bytes, do
 /* A product whose weights are stored in `bits`, 16 or 4, and become f32 as they are read. */
 double cy_cost_narrow_weights(const cy_cg *cg, double products, double weights, int bits, double outputs);
 double cy_cost_sums(const cy_cg *cg, double outputs); /* to store them */
-double cy_cost_depthwise(const cy_cg *cg, double outputs, double taps, double inputs_per_output);
+typedef enum cy_depthwise_by { CY_DEPTHWISE_FMA, CY_DEPTHWISE_DOT2, CY_DEPTHWISE_DOT4 } cy_depthwise_by;
+/* taps: products of an output. */
+double cy_cost_depthwise(const cy_cg *cg, cy_depthwise_by by, double outputs, double taps, double inputs_per_output);
 /* A convolution whose weights come at run time. */
 void cy_cost_looped(const cy_cg *cg, double products, double *out_rows, double *out_channels);
 /* A feature map that changes its layout. */
@@ -72,8 +74,8 @@ double cy_cost_planar(const cy_cg *cg, const cy_planar_work *w);
 double cy_cost_task(const cy_cg *cg, double rows, double panels, double panel);
 /* Is a task worth being split? columns: of all its panels. */
 bool cy_cost_task_splits(const cy_cg *cg, double rows, double columns, double k);
-/* Rows of outputs of a depthwise convolution's task, where a row has so many products. */
-int64_t cy_cost_depthwise_rows(const cy_cg *cg, double products);
+/* Row blocks of a depthwise convolution's task, of `all` (0: not known): a row block has so many products by fma, or outputs. */
+int64_t cy_cost_depthwise_task(const cy_cg *cg, double work, int64_t all, cy_depthwise_by by);
 
 /* ---- integers and bf16 ---- */
 
@@ -88,8 +90,8 @@ double cy_cost_groups(const cy_cg *cg, double products, int group);
 double cy_cost_int_step(const cy_cg *cg, unsigned mr, unsigned nv, bool dot4, bool split);
 /* The transforms of F(4x4,3x3): vectors of patches, of filters, of outputs. */
 double cy_cost_int_winograd(const cy_cg *cg, double inputs, double filters, double outputs);
-double cy_cost_int_depthwise(const cy_cg *cg, double outputs, double taps, double inputs_per_output);
-double cy_cost_depthwise_dot4(const cy_cg *cg, double outputs, double taps, double inputs_per_output);
+/* Of a row block of integers: columns that are interleaved, and their products, for a block of channels. */
+double cy_cost_depthwise_rows(const cy_cg *cg, double columns, double products);
 double cy_cost_rounding(const cy_cg *cg, double elements, bool image);
 
 /* ---- attention, recurrences ---- */

@@ -132,23 +132,17 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
   if (type_of(g, n->in[0])->rank > 5)
     return 0;
   cy_conv_desc d = describe(g, n, sizes);
-  double taps = (double)cy_conv_taps(&d), positions = (double)d.batch.value, strides = 1;
-  for (int i = 0; i < d.n_spatial; i++) {
+  double taps = (double)cy_conv_taps(&d), positions = (double)d.batch.value;
+  for (int i = 0; i < d.n_spatial; i++)
     positions *= (double)d.out[i].value;
-    strides *= (double)d.stride[i];
-  }
-  double outputs = positions * (double)d.cout;
   cy_int_gemm_desc integers = {
       .conv = true, .window = d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
-  if (f == CY_FACTORS_F32 && cy_conv_choose(cg, &d) == CY_CONV_DEPTHWISE)
-    return cy_cost_depthwise(cg, outputs, taps, strides);
   if (f == CY_FACTORS_BYTES && d.transposed)
     return shuffled_cycles(cg, &d);
   if (f == CY_FACTORS_F32 || d.transposed)
     return cy_conv_cost(cg, &d);
   if (f == CY_FACTORS_BYTES && cy_int_depthwise_possible(&integers))
-    return (cy_int_depthwise_dot4(cg, &integers) ? cy_cost_depthwise_dot4 : cy_cost_int_depthwise)(cg, outputs, taps,
-                                                                                                   strides);
+    return cy_depthwise_cost(cg, cy_int_depthwise_dot4(cg, &integers) ? CY_DEPTHWISE_DOT4 : CY_DEPTHWISE_DOT2, &d);
   double winograd =
       f == CY_FACTORS_BYTES && sizes_are_known(g, type_of(g, n->in[0])) ? cy_int_winograd_cycles(cg, &integers) : 0;
   if (winograd > 0)

@@ -113,7 +113,12 @@ static void order(void) {
     CHECK(cy_cost_plain(cg, 10, 1e6, 0) > cy_cost_plain(cg, 10, 1e5, 0));
     CHECK(cy_cost_plain(cg, 10, 0, 1e6) > cy_cost_plain(cg, 10, 0, 1e5));
     CHECK(cy_cost_reloads(cg, 1e4, 1) < cy_cost_loads(cg, 1e4) && cy_cost_reloads(cg, 1e9, 1) == cy_cost_loads(cg, 1e9));
-    CHECK(cy_cost_depthwise(cg, 1e4, 25, 1) > cy_cost_depthwise(cg, 1e4, 9, 1));
+    for (cy_depthwise_by by = CY_DEPTHWISE_FMA; by <= CY_DEPTHWISE_DOT4; by++) {
+      CHECK(cy_cost_depthwise(cg, by, 1e4, 25, 1) > cy_cost_depthwise(cg, by, 1e4, 9, 1));
+      CHECK(cy_cost_depthwise_task(cg, 1e4, 0, by) > 1 && cy_cost_depthwise_task(cg, 1e7, 0, by) == 1);
+      CHECK(cy_cost_depthwise_task(cg, 2e4, 7, by) == 4); /* as equal ones as can be */
+      CHECK(cy_cost_depthwise_task(cg, 1e2, 7, by) == 7);
+    }
     CHECK(cy_cost_task(cg, 12, 2, 1000) > cy_cost_task(cg, 6, 2, 1000));
     CHECK(cy_cost_transpose(cg, 1e8) >= 1e4 * cy_cost_transpose(cg, 1e4));
     CHECK(cy_l2_part(cg, 1, 2) * 2 == cy_l2_part(cg, 1, 1));

@@ -37,11 +37,11 @@ void cy_conv_text(const cy_conv_desc *d, const char *type, cy_candidates *c) {
   cy_layer_sizes(c, " n", &batch, 1);
 }
 
-static double depthwise_cost(const cy_cg *cg, const cy_conv_desc *d) {
+double cy_depthwise_cost(const cy_cg *cg, cy_depthwise_by by, const cy_conv_desc *d) {
   double strides = 1;
   for (int i = 0; i < d->n_spatial; i++)
     strides *= (double)d->stride[i];
-  return cy_cost_depthwise(cg, cy_conv_outputs(d), (double)(cy_conv_taps(d) * (d->cin / d->groups)), strides);
+  return cy_cost_depthwise(cg, by, cy_conv_outputs(d), (double)(cy_conv_taps(d) * (d->cin / d->groups)), strides);
 }
 
 /* Of groups: vectors hold columns of one of them. */
@@ -55,7 +55,8 @@ void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *d, cy_candidates *c
   *c = (cy_candidates){.n = 0};
   cy_conv_text(d, cy_weights_suffix(d->weights), c);
   if (depthwise)
-    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DEPTHWISE), depthwise_cost(cg, d), 1, channels, false});
+    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DEPTHWISE), cy_depthwise_cost(cg, CY_DEPTHWISE_FMA, d), 1,
+                                        channels, false});
   double direct = cy_direct_cost(cg, d) * idle_share(cg, d);
   cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), direct, depthwise ? UNTRIED : 1, channels, false});
   if (!depthwise && cy_winograd_possible(d) && cy_form_on(cg, CY_FORM_WINOGRAD))
@@ -80,7 +81,10 @@ cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
 }
 
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *d) {
-  return cy_conv_choose(cg, d) == CY_CONV_WINOGRAD ? winograd_cost(cg, d) : cy_direct_cost(cg, d);
+  cy_conv_algo algo = cy_conv_choose(cg, d);
+  return algo == CY_CONV_DEPTHWISE  ? cy_depthwise_cost(cg, CY_DEPTHWISE_FMA, d)
+         : algo == CY_CONV_WINOGRAD ? winograd_cost(cg, d)
+                                    : cy_direct_cost(cg, d);
 }
 
 const cy_generator *cy_conv_generator(cy_conv_algo algo) {

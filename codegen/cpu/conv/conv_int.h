@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv_int.h - what conv.c, winograd*.c and depthwise.c share.
+/* conv_int.h - what conv.c, winograd*.c and depthwise*.c share.
  *
  * A convolution is seen with three spatial axes, absent outer ones having size 1. A transposed convolution with strides
  * falls into parts, one per sub-position phase, each of which is a plain convolution of stride 1 over a subset of the
@@ -111,7 +111,7 @@ typedef struct cy_winograd_rows {
 } cy_winograd_rows;
 void cy_winograd_rows_emit(cy_cg *cg, const cy_winograd_rows *p);
 
-/* ---- depthwise.c ---- */
+/* ---- depthwise_float.c ---- */
 
 bool cy_depthwise_possible(const cy_cg *cg, const cy_conv_desc *desc);
 
