@@ -336,6 +336,22 @@ static const conv_case conv_cases[] = {
     {DEPTHWISE, 3, 0, 1, D3(4, 5, 6), D3(3, 2, 3), D3(1, 2, 1), D3(1, 1, 2), D3(1, 1, 2), D3(1, 0, 2), 17, 17, 17, 0,
      0},
     {DEPTHWISE, 2, 0, 1, D2(6, 7), S2(2), S2(1), S2(1), S2(0), S2(0), 3, 3, 3, 0, 0},
+    /* .. several blocks of channels: equal ones, a smaller one at the end, with groups; tasks of several images */
+    {DEPTHWISE, 2, 0, 1, D2(9, 17), S2(3), S2(1), S2(1), S2(1), S2(1), 192, 192, 192, 0, 0},
+    {DEPTHWISE, 2, 0, 2, D2(9, 16), S2(3), S2(2), S2(1), S2(1), S2(1), 200, 200, 200, 1, 0},
+    {DEPTHWISE, 2, 0, 5, D2(2, 3), S2(3), S2(1), S2(1), S2(1), S2(1), 131, 131, 131, 0, 5},
+    {DEPTHWISE, 2, 0, 1, D2(6, 9), S2(3), S2(1), S2(2), S2(2), S2(2), 67, 67, 134, 0, 0},
+    {DEPTHWISE, 2, 0, 2, D2(5, 9), S2(3), S2(1), S2(1), S2(1), S2(1), 40, 160, 160, 1, 0},
+    /* .. borders: wider than tiles, on one side, of maps that are narrower than the kernel; strides over what is not read */
+    {DEPTHWISE, 1, 0, 1, D1(75), D1(31), D1(1), D1(3), D1(45), D1(45), 20, 20, 20, 0, 0},
+    {DEPTHWISE, 1, 0, 1, D1(75), D1(31), D1(1), D1(3), D1(45), D1(45), 20, 20, 20, 1, 0},
+    {DEPTHWISE, 2, 0, 1, D2(5, 40), D2(3, 5), S2(1), S2(1), D2(2, 4), D2(0, 0), 24, 24, 24, 0, 0},
+    {DEPTHWISE, 2, 0, 1, D2(5, 40), D2(3, 5), S2(1), S2(1), D2(0, 0), D2(2, 4), 24, 24, 24, 1, 0},
+    {DEPTHWISE, 2, 0, 2, D2(2, 2), S2(7), S2(1), S2(1), S2(3), S2(3), 19, 19, 19, 1, 0},
+    {DEPTHWISE, 2, 0, 1, D2(4, 3), S2(3), S2(1), S2(3), S2(3), S2(3), 33, 33, 33, 1, 0},
+    {DEPTHWISE, 2, 0, 1, D2(13, 50), S2(2), D2(3, 4), S2(1), S2(0), S2(0), 16, 16, 16, 1, 0},
+    {DEPTHWISE, 2, 0, 1, D2(13, 50), S2(2), D2(3, 4), S2(1), S2(0), S2(0), 16, 16, 16, 0, 0},
+    {DEPTHWISE, 3, 0, 2, D3(3, 4, 20), D3(2, 3, 3), D3(2, 1, 2), D3(1, 2, 1), D3(1, 2, 1), D3(0, 2, 1), 70, 70, 70, 1, 0},
     /* planar: strides of powers of two and others, few and many sums, pieces of rows, groups, one to three axes */
     {PLANAR, 1, 0, 1, D1(700), D1(16), D1(8), D1(1), D1(3), D1(0), 1, 1, 40, 0, 0},
     {PLANAR, 1, 0, 2, D1(5000), D1(5), D1(3), D1(2), D1(4), D1(4), 1, 3, 7, 1, 0},

@@ -21,7 +21,7 @@
 
 static int n_failed, n_run;
 static const char *filter;
-static int emit_only, wide, f32_only;
+static int emit_only, wide, f32_only, heavy; /* heavy: so is the epilogue, they say */
 static cy_weights stored; /* packed weights, as .. */
 static const char *const stored_names[] = {"", " f16", " bf16"};
 static const char *cpu_name = "native";
@@ -444,6 +444,7 @@ static void conv_setup_begin(conv_setup *g, const conv_case *c) {
                       .planar = c->algo == PLANAR,
                       .in_c = size_of(j, &slot, dyn, s->channel),
                       .epilogue = store_epilogue(&g->epilogue)};
+  d->epilogue.heavy = heavy;
   g->epilogue = (store){.n_idx = c->n_spatial + 2, .out_slot = 2, .bias_slot = 3};
   int64_t in_stride = s->position, out_stride = c->algo == PLANAR ? 1 : c->cout;
   int first = c->algo == PLANAR ? 2 : 1; /* index of the first spatial axis */
@@ -486,12 +487,12 @@ static void conv_line(const conv_case *c, const conv_shape *s, char *line, size_
   snprintf(
       line, size,
       "conv%dd%s %s batch %lld in %lldx%lldx%lld kernel %lldx%lldx%lld stride %lld,%lld,%lld dilation %lld pad %lld "
-      "groups %lld channels %lld to %lld%s",
+      "groups %lld channels %lld to %lld%s%s",
       c->n_spatial, c->transposed ? " transposed" : "", names[c->algo], (long long)c->batch, (long long)s->in[0],
       (long long)s->in[1], (long long)s->in[2], (long long)s->kernel[0], (long long)s->kernel[1],
       (long long)s->kernel[2], (long long)s->stride[0], (long long)s->stride[1], (long long)s->stride[2],
       (long long)s->dilation[2], (long long)s->pad[2], (long long)c->groups, (long long)c->cin, (long long)c->cout,
-      c->dynamic ? " dynamic" : "");
+      c->dynamic ? " dynamic" : "", heavy ? " heavy" : "");
 }
 
 static double conv_tolerance(const conv_case *c) { return c->algo == CY_CONV_WINOGRAD ? 1e-4 : 1e-5; }
@@ -638,7 +639,9 @@ static void check_all(void) {
     for (size_t i = 0; i < sizeof gemm_cases / sizeof *gemm_cases; i++)
       gemm_check(&gemm_cases[i]);
     for (size_t i = 0; i < sizeof conv_cases / sizeof *conv_cases; i++)
-      conv_check(&conv_cases[i]);
+      for (heavy = conv_cases[i].algo == DEPTHWISE; heavy >= 0; heavy--)
+        conv_check(&conv_cases[i]);
+    heavy = 0;
   }
   check_strassen();
   for (size_t i = 0; i < sizeof conv_choices / sizeof *conv_choices; i++)

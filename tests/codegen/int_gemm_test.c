@@ -105,6 +105,16 @@ static const dot_case cases[] = {
     CONV('u', 's', 9, 2, 33, 33, 9, 40, 1, 3, 1, 1, .dynamic = 1, .groups = 33),
     CONV('u', 's', 1, 1, 16, 16, 1, 90, 1, 64, 1, 0, .groups = 16),
     CONV('u', 's', 1, 1, 24, 24, 2, 90, 1, 9, 1, 4, .dilation = 3, .groups = 24),
+    /* .. tasks of several images, three axes, strides over what is not read, rows that are far apart */
+    CONV('u', 's', 9, 5, 24, 24, 3, 4, 3, 3, 1, 1, .groups = 24),
+    CONV('s', 's', -9, 3, 200, 200, 5, 11, 3, 3, 1, 1, .dynamic = 1, .groups = 200),
+    CONV('u', 's', 77, 2, 130, 130, 7, 6, 3, 3, 1, 1, .depth = 3, .deep = 1, .groups = 130),
+    CONV('s', 'w', -3, 2, 65, 65, 7, 6, 3, 3, 1, 1, .depth = 4, .deep = 1, .dynamic = 1, .groups = 65),
+    CONV('u', 's', 5, 2, 40, 40, 1, 30, 1, 5, 1, 2, .depth = 2, .deep = 1, .groups = 40),
+    CONV('u', 's', 130, 1, 72, 72, 21, 23, 2, 2, 4, 0, .groups = 72),
+    CONV('s', 's', 1, 1, 72, 72, 21, 23, 3, 3, 2, 3, .dilation = 3, .groups = 72),
+    CONV('u', 's', 3, 1, 33, 33, 40, 9, 3, 3, 1, 15, .dilation = 15, .groups = 33),
+    CONV('u', 's', 255, 1, 16, 16, 2, 2, 8, 8, 1, 4, .dynamic = 1, .groups = 16),
     /* few columns: lanes are k, too; sums that stay in registers, and others */
     {.kind = 'p', .a = 'u', .b = 's', .a_zero = 9, .m = 61, .n = 8, .k = 64},
     {.kind = 'p', .a = 's', .b = 's', .a_zero = -3, .m = 64, .n = 4, .k = 100},

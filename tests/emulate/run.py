@@ -122,6 +122,22 @@ def convolutions(g):
     return found
 
 
+# channels, outputs of each, size, kernel, attributes: several blocks of channels, strides, dilations, one to three axes
+DEPTHWISE = ((200, 1, (9, 11), (3, 3), {'pads': [1] * 4}), (40, 1, (12, 9), (5, 3), {'strides': [1, 2], 'pads': [2, 1, 0, 1]}),
+             (33, 1, (13, 10), (3, 3), {'dilations': [2, 3], 'pads': [2] * 4}), (70, 1, (37,), (9,), {'pads': [4, 4]}),
+             (24, 1, (3, 7, 8), (1, 3, 3), {'pads': [0, 1, 1] * 2}), (20, 2, (8, 9), (3, 3), {'pads': [1] * 4}))
+
+
+@integers(*[T.INT32] * 12)
+def depthwise(g):
+    found = []
+    for kind in (np.uint8, np.int8):
+        for c, each, size, kernel, attributes in DEPTHWISE:
+            x = g.input('x%d' % len(found), (2, c, *size), kind, np.iinfo(kind).min, np.iinfo(kind).max + 1)
+            found.append(g.op('ConvInteger', [x, full_range(g, (c * each, 1, *kernel)), g.const(kind(9))], group=c, **attributes))
+    return found
+
+
 @integers(T.INT32, T.INT32)
 def convolutions_of_many_channels(g):
     """3x3, which is worth Winograd's algorithm in 16 bits: small weights allow it, large ones do not."""
@@ -206,6 +222,21 @@ def convolutions_of_floats(folder):
     return n.save(os.path.join(folder, 'm.onnx'), inputs, outputs), {'x': quantise.samples_of((1, 5, 45, 38), 1)[0]}
 
 
+def depthwise_of_floats(folder):
+    """Each by itself, and with an activation that takes more than the convolution; groups of two inputs and four outputs."""
+    n = quantise.Network(6)
+    inputs, outputs, feeds = [], [], {}
+    for i, (c, each, size, kernel, way) in enumerate((*DEPTHWISE, (10, 2, (5, 6, 7), (3, 2, 3), {'pads': [1] * 6, 'strides': [1, 2, 1]}))):
+        x = 'x%d' % i
+        inputs.append((x, [2, c, *size]))
+        feeds[x] = quantise.samples_of((2, c, *size), 1, i)[0]
+        y = n.op('Conv', x, n.weight(c * each, 1, *kernel), n.weight(c * each, scale=0.1), group=c, **way)
+        outputs += [(y, None), (n.op('Mul', y, n.op('Erf', n.op('Sigmoid', n.op('Tanh', y)))), None)]
+        if c % 2 == 0 and len(size) == 2:
+            outputs.append((n.op('Conv', x, n.weight(c * 2, 2, *kernel), group=c // 2, **way), None))
+    return n.save(os.path.join(folder, 'm.onnx'), inputs, outputs), feeds
+
+
 def dynamic_convolutions(folder):
     """Strided from few channels, dense, grouped, depthwise, a residual sum, a dilated one: two images, signed and not."""
     n = quantise.Network(7)
@@ -226,7 +257,7 @@ CASES['few_rows_int4,asymmetric'] = Case(integer_rows(1), ['--weights=int4,asymm
 CASES['dynamic'] = Case(perceptron(19), ['--int8=dynamic'], exact=True)
 CASES['dynamic_convolutions'] = Case(dynamic_convolutions, ['--int8=dynamic', '--int8-prefer=size'], exact=True)
 CASES['static'] = Case(residual, [*quantise.STATIC, '--calibrate=FOLDER/samples.npz'], exact=True)
-for build in (products_of_floats, convolutions_of_floats):
+for build in (products_of_floats, convolutions_of_floats, depthwise_of_floats):
     CASES[build.__name__] = Case(build)
 for build in (encoder, residual):
     for form in ([], ['--fp16'], ['--bf16']):

@@ -134,12 +134,12 @@ static void accumulate(cy_cg *cg, const cy_depthwise_frame *of, const cy_depthwi
 
 static const cy_depthwise_kind kind = {.row_block = emit_row, .accumulate = accumulate, .load = column_load, .add = tap_add};
 
-/* Channels of a block: equal ones, if possible, as code for another block would be more code. */
+/* Channels of a block: such that blocks are equal, as another one is more code; or all of them. */
 static int64_t block_choose(const cy_cg *cg, int64_t channels) {
   int64_t max = (int64_t)cg->model.depthwise_block, n = max;
   while (n > max / 2 && channels % n)
     n -= cg->W;
-  return channels <= max ? channels : n > max / 2 ? n : max;
+  return n > max / 2 ? n : channels <= 2 * max ? channels : max;
 }
 
 static floats plan_of(const cy_cg *cg, const cy_conv_desc *d) {
