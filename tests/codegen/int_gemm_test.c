@@ -558,9 +558,18 @@ static void setup_end(setup *s) {
   job_end(&s->j);
 }
 
+/* Weights are cut for CPUs without vpdpbusd only. */
+static const char *cpu_of(variant as) {
+#ifdef __x86_64__
+  if (as == SPLIT && __builtin_cpu_supports("avx2"))
+    return "x86-64-v3";
+#endif
+  return as == BF16 ? "znver4" : as > BF16 ? "sapphirerapids" : "native";
+}
+
 static void run_case(const dot_case *c, variant as, int workers) {
   static const char *const names[] = {"dot2", "dot4", "split", "winograd", "bf16", "tiles", "bf16 tiles"};
-  setup *s = setup_begin(c, as == BF16 ? "znver4" : as > BF16 ? "sapphirerapids" : "native", as);
+  setup *s = setup_begin(c, cpu_of(as), as);
   if (as >= BF16)
     replace_instructions(s->j.cg, as);
   job_link(&s->j);
