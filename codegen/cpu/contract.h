@@ -28,6 +28,7 @@ typedef struct cy_csize {
 static inline cy_csize cy_cconst(int64_t v) { return (cy_csize){v, -1}; }
 static inline cy_csize cy_cslot(int32_t slot) { return (cy_csize){0, slot}; }
 static inline int64_t cy_csize_known(cy_csize s) { return s.slot < 0 ? s.value : 0; } /* its value, or 0 */
+static inline int64_t cy_csize_or(cy_csize s, int64_t unknown) { return cy_csize_known(s) ? cy_csize_known(s) : unknown; }
 static inline bool cy_csize_is(cy_csize s, int64_t v) { return s.slot < 0 && s.value == v; }
 
 /* What happens to finished values. `emit` gets acc, a vector of 1 .. W valid lanes, and the output index of its first

@@ -304,9 +304,9 @@ static V worker_bytes(cy_cg *cg, const void *ctx) {
 typedef struct frame {
   const conv *c;
   regions r;
-  V scratch, input, zeros;             /* i64 addresses but scratch */
-  V in[3], in_stride[3], in_n, out[3]; /* strides in bytes */
-  V row;                               /* numbers in one of the tables */
+  V scratch, input, zeros;       /* i64 addresses but scratch */
+  V in, in_stride, in_n, out[3]; /* in, in_stride: positions of a row; strides in bytes */
+  V row;                         /* numbers in one of the tables */
 } frame;
 
 /* Output row `flat`, cut to its position; first position x0, n of them; r0: their first row of the tables. */
@@ -351,21 +351,19 @@ static V table_at(cy_cg *cg, const frame *f, V tap, V row) {
   return cy_gep(cg, f->scratch, cy_add(cg, f->r.table, cy_mulc(cg, at, 8)));
 }
 
-static V inside(cy_cg *cg, V i, V size) { return cy_icmp(cg, LLVMIntULT, i, size); }
-
 /* The entries of one tap for a segment. row: address of the input row; ok: it exists; x: input column of the first
  * position. */
 static void emit_entries(cy_cg *cg, const frame *f, const segment *s, V tap, V row, V ok, V x, bool sideways) {
   V to = table_at(cg, f, tap, s->r0), zeros = splat64(cg, f->zeros);
   const cy_axis *w = &f->c->axis[2];
-  V step = cy_i64(cg, w->step), stride = cy_mul(cg, f->in_stride[2], step);
+  V step = cy_i64(cg, w->step), stride = cy_mul(cg, f->in_stride, step);
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), s->count, cy_i64(cg, table_lanes(cg)), NULL, 0);
   V column = cy_add(cg, x, cy_mul(cg, l.iv, step));
-  V entry = series(cg, cy_add(cg, row, cy_mul(cg, column, f->in_stride[2])), stride);
+  V entry = series(cg, cy_add(cg, row, cy_mul(cg, column, f->in_stride)), stride);
   if (sideways) {
     V columns = series(cg, column, step), exists;
-    exists = LLVMBuildICmp(cg->b, LLVMIntULT, columns, splat64(cg, f->in[2]), "");
+    exists = LLVMBuildICmp(cg->b, LLVMIntULT, columns, splat64(cg, f->in), "");
     entry = LLVMBuildSelect(cg->b, exists, entry, zeros, "");
   }
   cy_store(cg, LLVMBuildSelect(cg->b, ok, entry, zeros, ""), cy_gep(cg, to, cy_mulc(cg, l.iv, 8)), 8);
@@ -378,7 +376,7 @@ static V emit_row_copy(cy_cg *cg, const frame *f, const segment *s, V tap, V row
   const cy_axis *w = &c->axis[2];
   V number = cy_add(cg, cy_mulc(cg, s->row, c->taps), tap);
   V to = cy_gep(cg, f->scratch, cy_add(cg, f->r.rows, cy_mul(cg, number, cy_mulc(cg, f->r.padded_width, 4))));
-  cy_map_row from = {LLVMBuildIntToPtr(cg->b, row, cg->ptr, ""), ok, f->in[2], cy_size(cg, w->in_stride), c->c, 1};
+  cy_map_row from = {LLVMBuildIntToPtr(cg->b, row, cg->ptr, ""), ok, f->in, cy_size(cg, w->in_stride), c->c, 1};
   cy_elements floats = cy_elements_plain(cg, 4);
   V first = cy_addc(cg, cy_mulc(cg, s->x0, w->step), w->start);
   cy_copy_row(cg, &floats, to, &from, first, columns_of(cg, c, s->count));
@@ -392,7 +390,7 @@ static void emit_kernel_row(cy_cg *cg, const frame *f, const segment *s, V kerne
   V x = cy_mulc(cg, s->x0, w->step), yes = LLVMConstInt(cg->i1, 1, 0);
   if (c->mode == MODE_RUNS_COPIED) {
     frame copied = *f;
-    copied.in_stride[2] = cy_i64(cg, c->c * 4);
+    copied.in_stride = cy_i64(cg, c->c * 4);
     V at = emit_row_copy(cg, f, s, kernel_row, row, ok);
     emit_entries(cg, &copied, s, kernel_row, at, yes, cy_i64(cg, 0), false);
   } else if (c->mode == MODE_RUNS) {
@@ -408,21 +406,12 @@ static void emit_kernel_row(cy_cg *cg, const frame *f, const segment *s, V kerne
 }
 
 static void emit_segment(cy_cg *cg, const frame *f, const segment *s) {
-  const conv *c = f->c;
+  cy_kernel_rows r;
   emit_index(cg, f, s);
-  V at = cy_add(cg, f->input, cy_mul(cg, s->n, f->in_n)), ok = LLVMConstInt(cg->i1, 1, 0), kernel_row = cy_i64(cg, 0);
-  cy_loop l[2];
-  for (int i = 0; i < 2; i++) {
-    const cy_axis *a = &c->axis[i];
-    cy_loop_begin(cg, &l[i], cy_i64(cg, 0), cy_i64(cg, a->count), cy_i64(cg, 1), NULL, 0);
-    V pos = cy_add(cg, cy_mulc(cg, s->o[i], a->step), cy_addc(cg, cy_mulc(cg, l[i].iv, a->inc), a->start));
-    at = cy_add(cg, at, cy_mul(cg, pos, f->in_stride[i]));
-    ok = LLVMBuildAnd(cg->b, ok, inside(cg, pos, f->in[i]), "");
-    kernel_row = cy_add(cg, cy_mulc(cg, kernel_row, a->count), l[i].iv);
-  }
-  emit_kernel_row(cg, f, s, kernel_row, at, ok);
-  cy_loop_end(cg, &l[1], NULL);
-  cy_loop_end(cg, &l[0], NULL);
+  cy_kernel_rows_begin(cg, &r, f->c->axis, s->o, NULL);
+  V map = cy_add(cg, f->input, cy_mul(cg, s->n, f->in_n));
+  emit_kernel_row(cg, f, s, r.number, cy_add(cg, map, cy_mulc(cg, r.offset, 4)), r.exists);
+  cy_kernel_rows_end(cg, &r);
 }
 
 /* Fills the tables for `count` positions from number p0 on, row by row. */
@@ -520,11 +509,10 @@ static void emit_part(cy_cg *cg, const direct *p, const conv *c, const char *nam
   f.input = address(cg, cy_arg_ptr(cg, d->a_slot));
   f.zeros = address(cg, cy_zeros(cg, (c->mode == MODE_POSITIONS ? d->cin : c->klen) * 4));
   f.in_n = cy_mulc(cg, cy_size(cg, d->in_n), 4);
-  for (int i = 0; i < 3; i++) {
-    f.in[i] = cy_size(cg, c->axis[i].in);
-    f.in_stride[i] = cy_mulc(cg, cy_size(cg, c->axis[i].in_stride), 4);
+  f.in = cy_size(cg, c->axis[2].in);
+  f.in_stride = cy_mulc(cg, cy_size(cg, c->axis[2].in_stride), 4);
+  for (int i = 0; i < 3; i++)
     f.out[i] = outputs_along(cg, &c->axis[i]);
-  }
   cy_tasks_emit(cg, grid_of, c, emit_task, &f);
   cy_fn_end(cg, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv_axes.c - a convolution along its axes: what all generators of convolutions begin with.
  *
- * In: a cy_conv_desc, and which part of it. Out: three axes (cy_axis), and the taps of the source that the part has.
+ * In: a cy_conv_desc, and which part of it. Out: three axes (cy_axis), the taps of the source that the part has, and the loop
+ * over rows of the kernel.
  */
 #include "conv_int.h"
 
@@ -76,4 +77,22 @@ const int32_t *cy_conv_tap_map(const cy_conv_desc *d, int part, cy_arena *arena)
         *map++ = (int32_t)(((a[0].tap0 + i * a[0].tap_inc) * a[1].kernel + a[1].tap0 + j * a[1].tap_inc) * a[2].kernel +
                            a[2].tap0 + k * a[2].tap_inc);
   return first;
+}
+
+void cy_kernel_rows_begin(cy_cg *cg, cy_kernel_rows *r, const cy_axis axis[2], const V o[2], V count) {
+  r->offset = r->number = cy_i64(cg, 0);
+  r->exists = LLVMConstInt(cg->i1, 1, 0);
+  for (int i = 0; i < 2; i++) {
+    const cy_axis *a = &axis[i];
+    cy_loop_begin(cg, &r->loop[i], cy_i64(cg, 0), i && count ? count : cy_i64(cg, a->count), cy_i64(cg, 1), NULL, 0);
+    V tap = r->loop[i].iv, at = cy_add(cg, cy_mulc(cg, o[i], a->step), cy_addc(cg, cy_mulc(cg, tap, a->inc), a->start));
+    r->offset = cy_add(cg, r->offset, cy_mul(cg, at, cy_size(cg, a->in_stride)));
+    r->exists = LLVMBuildAnd(cg->b, r->exists, cy_icmp(cg, LLVMIntULT, at, cy_size(cg, a->in)), "");
+    r->number = cy_add(cg, cy_mulc(cg, r->number, a->count), tap);
+  }
+}
+
+void cy_kernel_rows_end(cy_cg *cg, cy_kernel_rows *r) {
+  cy_loop_end(cg, &r->loop[1], NULL);
+  cy_loop_end(cg, &r->loop[0], NULL);
 }

@@ -25,6 +25,16 @@ void cy_conv_axes(const cy_conv_desc *desc, int part, cy_axis axis[3]);
 /* cy_pack_source.tap_map of a part: as many as it has taps. */
 const int32_t *cy_conv_tap_map(const cy_conv_desc *desc, int part, cy_arena *arena);
 
+/* A loop over the kernel's rows, those of its outer axes, for an output at o[0], o[1] of them. */
+typedef struct cy_kernel_rows {
+  cy_loop loop[2];
+  V offset;         /* of the row that is read, in elements behind the feature map's first one */
+  V exists, number; /* i1: is there such a row; which one of the kernel's */
+} cy_kernel_rows;
+/* count: of axis 1, NULL: all of the axis */
+void cy_kernel_rows_begin(cy_cg *cg, cy_kernel_rows *rows, const cy_axis axis[2], const V o[2], V count);
+void cy_kernel_rows_end(cy_cg *cg, cy_kernel_rows *rows);
+
 /* ---- conv.c ---- */
 
 #define CY_UNKNOWN_POSITIONS 1600 /* what a feature map of unknown size is taken for */
@@ -80,7 +90,7 @@ double cy_planar_cost(const cy_cg *cg, const cy_conv_desc *desc); /* cycles on o
 
 /* How many images costs are compared for: one, when their number is unknown. */
 static inline int64_t cy_conv_images(const cy_conv_desc *desc) {
-  return cy_csize_known(desc->batch) ? cy_csize_known(desc->batch) : 1;
+  return cy_csize_or(desc->batch, 1);
 }
 
 /* ---- winograd_plan.c ---- */

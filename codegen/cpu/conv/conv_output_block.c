@@ -56,10 +56,8 @@ static int64_t window_taps(const cy_conv_desc *d, const cy_output_block *s) {
 /* Products of vectors for each input channel. */
 static double products(const cy_conv_desc *d, const cy_output_block *s) {
   double n = (double)window_taps(d, s);
-  for (int i = 0; i < d->n_spatial; i++) {
-    int64_t out = cy_csize_known(d->out[i]);
-    n *= (double)cy_ceil(out ? out : UNKNOWN_AXIS, s->along[i]);
-  }
+  for (int i = 0; i < d->n_spatial; i++)
+    n *= (double)cy_ceil(cy_csize_or(d->out[i], UNKNOWN_AXIS), s->along[i]);
   return n;
 }
 
@@ -67,7 +65,7 @@ static double products(const cy_conv_desc *d, const cy_output_block *s) {
 static double outputs_of(const cy_conv_desc *d) {
   double n = 1;
   for (int i = 0; i < d->n_spatial; i++)
-    n *= (double)(cy_csize_known(d->out[i]) ? cy_csize_known(d->out[i]) : UNKNOWN_AXIS);
+    n *= (double)cy_csize_or(d->out[i], UNKNOWN_AXIS);
   return n;
 }
 

@@ -46,8 +46,6 @@ typedef struct planar {
 
 /* ---- the plan ---- */
 
-static int64_t known_or(cy_csize s, int64_t unknown) { return cy_csize_known(s) ? cy_csize_known(s) : unknown; }
-
 /* All tiles of a row. */
 static double tile_cycles(const cy_cg *cg, int64_t k, int64_t m, int64_t width, unsigned mr, unsigned nv) {
   double tiles = (double)(cy_ceil(m, mr) * cy_ceil(width, (int64_t)nv * cg->W));
@@ -72,7 +70,7 @@ static int64_t piece_choose(const cy_cg *cg, const planar *p, int64_t width) {
   int64_t max = cy_l2_part(cg, 1, 32) / floats, others = cy_conv_images(p->d) * p->groups;
   max = max < MAX_PIECE ? max : MAX_PIECE;
   for (int i = 0; i < 2; i++)
-    others *= known_or(p->axis[i].out, UNKNOWN_ROWS);
+    others *= cy_csize_or(p->axis[i].out, UNKNOWN_ROWS);
   double work = (double)others * tile_cycles(cg, p->taps * p->c, p->m, width, p->mr, p->nv);
   int64_t tasks = work / WORTH_A_TASK < ENOUGH_TASKS ? (int64_t)(work / WORTH_A_TASK) + 1 : ENOUGH_TASKS;
   int64_t pieces = cy_ceil(tasks, others), fit = cy_ceil(width, max > panel ? max : panel);
@@ -92,8 +90,8 @@ static int64_t kept_floats(const planar *p) { return p->axis[0].count * p->lines
 /* Rows that follow each other share what they read, as long as that stays in a near cache and leaves tasks enough. */
 static void rows_choose(const cy_cg *cg, planar *p, int64_t width) {
   const cy_axis *a = &p->axis[1];
-  int64_t out = known_or(a->out, UNKNOWN_ROWS), others = cy_conv_images(p->d) * p->groups * cy_ceil(width, p->piece);
-  others *= known_or(p->axis[0].out, UNKNOWN_ROWS);
+  int64_t out = cy_csize_or(a->out, UNKNOWN_ROWS), others = cy_conv_images(p->d) * p->groups * cy_ceil(width, p->piece);
+  others *= cy_csize_or(p->axis[0].out, UNKNOWN_ROWS);
   double row = tile_cycles(cg, p->taps * p->c, p->m, width < p->piece ? width : p->piece, p->mr, p->nv), min = 0;
   set_rows(p, 1);
   for (int64_t rows = 1; rows <= MAX_ROWS && rows <= out; rows *= 2) {
@@ -114,7 +112,7 @@ static planar plan_of(const cy_cg *cg, const cy_conv_desc *d) {
   planar p = {.d = d, .groups = d->groups, .c = d->cin / d->groups, .m = d->cout / d->groups};
   cy_conv_axes(d, 0, p.axis);
   const cy_axis *w = &p.axis[2];
-  int64_t width = known_or(w->out, UNKNOWN_ROW);
+  int64_t width = cy_csize_or(w->out, UNKNOWN_ROW);
   p.taps = cy_conv_taps(d);
   cy_tile tile = planar_tile(cg, p.taps * p.c, p.m, width);
   p.mr = tile.mr;
@@ -236,33 +234,28 @@ static void part_row(cy_cg *cg, const planar *p, V to, V from) {
 static void copy_rows(cy_cg *cg, const frame *f) {
   const planar *p = f->p;
   const cy_conv_desc *d = p->d;
-  V at = cy_gepf(cg, f->input, cy_mul(cg, f->n, cy_size(cg, d->in_n))), exists = LLVMConstInt(cg->i1, 1, 0);
+  cy_axis outer[2] = {p->axis[0], p->axis[1]};
+  outer[1].count = p->lines;
+  outer[1].inc = p->line_inc;
+  V at = cy_gepf(cg, f->input, cy_mul(cg, f->n, cy_size(cg, d->in_n)));
   at = cy_gepf(cg, at, cy_mul(cg, cy_mulc(cg, f->group, p->c), cy_size(cg, d->in_c)));
-  V line = cy_i64(cg, 0), first = cy_addc(cg, cy_mulc(cg, f->x0, p->axis[2].step), p->axis[2].start);
+  V first = cy_addc(cg, cy_mulc(cg, f->x0, p->axis[2].step), p->axis[2].start);
   V spare = cy_mulc(cg, cy_sub(cg, cy_i64(cg, p->rows), f->rows), p->axis[1].step);
-  V count[2] = {cy_i64(cg, p->axis[0].count), cy_sub(cg, cy_i64(cg, p->lines), spare)};
-  int64_t inc[2] = {p->axis[0].inc, p->line_inc};
-  cy_loop l[3];
-  for (int i = 0; i < 2; i++) {
-    const cy_axis *a = &p->axis[i];
-    cy_loop_begin(cg, &l[i], cy_i64(cg, 0), count[i], cy_i64(cg, 1), NULL, 0);
-    V pos = cy_add(cg, cy_mulc(cg, f->o[i], a->step), cy_addc(cg, cy_mulc(cg, l[i].iv, inc[i]), a->start));
-    at = cy_gepf(cg, at, cy_mul(cg, pos, cy_size(cg, a->in_stride)));
-    exists = LLVMBuildAnd(cg->b, exists, cy_icmp(cg, LLVMIntULT, pos, cy_size(cg, a->in)), "");
-    line = cy_add(cg, cy_mulc(cg, line, i ? p->lines : 1), l[i].iv);
-  }
-  cy_loop_begin(cg, &l[2], cy_i64(cg, 0), cy_i64(cg, p->c), cy_i64(cg, 1), NULL, 0);
-  V number = cy_add(cg, cy_mulc(cg, line, p->c), l[2].iv),
-    row = cy_gepf(cg, at, cy_mul(cg, l[2].iv, cy_size(cg, d->in_c)));
+  cy_kernel_rows line;
+  cy_loop c;
+  cy_kernel_rows_begin(cg, &line, outer, f->o, cy_sub(cg, cy_i64(cg, p->lines), spare));
+  cy_loop_begin(cg, &c, cy_i64(cg, 0), cy_i64(cg, p->c), cy_i64(cg, 1), NULL, 0);
+  V number = cy_add(cg, cy_mulc(cg, line.number, p->c), c.iv);
+  V row = cy_gepf(cg, cy_gepf(cg, at, line.offset), cy_mul(cg, c.iv, cy_size(cg, d->in_c)));
   V kept = cy_gep(cg, f->scratch, cy_mulc(cg, number, p->channel * 4));
   V raw = p->phases > 1 ? cy_gepc(cg, f->scratch, kept_floats(p) * 4) : kept;
-  cy_map_row from = {row, exists, cy_size(cg, p->axis[2].in), cy_i64(cg, 1), 1, 1};
+  cy_map_row from = {row, line.exists, cy_size(cg, p->axis[2].in), cy_i64(cg, 1), 1, 1};
   cy_elements floats = cy_elements_plain(cg, 4);
   cy_copy_row(cg, &floats, raw, &from, first, cy_i64(cg, p->phases * p->row));
   if (p->phases > 1)
     part_row(cg, p, kept, raw);
-  for (int i = 2; i >= 0; i--)
-    cy_loop_end(cg, &l[i], NULL);
+  cy_loop_end(cg, &c, NULL);
+  cy_kernel_rows_end(cg, &line);
 }
 
 /* ---- tiles ---- */
@@ -427,9 +420,9 @@ const cy_generator cy_planar_generator = {.plan = plan_make,
 
 double cy_planar_cost(const cy_cg *cg, const cy_conv_desc *d) {
   planar p = plan_of(cg, d);
-  double width = (double)known_or(p.axis[2].out, UNKNOWN_ROW), outer = (double)(cy_conv_images(d) * p.groups);
+  double width = (double)cy_csize_or(p.axis[2].out, UNKNOWN_ROW), outer = (double)(cy_conv_images(d) * p.groups);
   for (int i = 0; i < 2; i++)
-    outer *= (double)known_or(p.axis[i].out, UNKNOWN_ROWS);
+    outer *= (double)cy_csize_or(p.axis[i].out, UNKNOWN_ROWS);
   double k = (double)(p.taps * p.c), n = (double)cy_ceil((int64_t)width, p.piece);
   const cy_planar_work w = {.sums = tile_cycles(cg, p.taps * p.c, p.m, (int64_t)width, p.mr, p.nv),
                             .pieces = n,

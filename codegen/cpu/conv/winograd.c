@@ -29,7 +29,6 @@
 #define SPOT 6                /* numbers kept of a tile: feature map, row, column, rows, columns; of three axes, the plane */
 #define FILTERS_PREFETCH 2048 /* bytes from the filters that are transformed to those that are prefetched */
 #define POINTS_PREFETCH 128   /* bytes from the points that are written to those that are prefetched */
-#define LINE 64               /* bytes of a cache line */
 #define FILTER_SCALE (1.0 / 36) /* of filters whose points are made without it; packed ones in f32 have it (pack.c) */
 
 /* ---- sizes ---- */

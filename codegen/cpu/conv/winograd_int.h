@@ -5,7 +5,7 @@
 
 #include "conv_int.h"
 
-enum { POINTS = 36, TAPS = 9 }; /* of a patch, and of its products; of a filter */
+enum { POINTS = 36, TAPS = 9, LINE = 64 }; /* of a patch, and of its products; of a filter; bytes of a cache line */
 
 typedef struct wino {
   const cy_conv_desc *d;

@@ -31,7 +31,7 @@ static double unknown_tiles(const cy_conv_desc *d, double positions) {
   for (int i = 0; i < 3; i++) {
     double tiles = 1;
     for (int k = row_axis(d); k < d->n_spatial; k++) {
-      int64_t side = cy_csize_known(d->out[k]) ? cy_csize_known(d->out[k]) : sides[i];
+      int64_t side = cy_csize_or(d->out[k], sides[i]);
       tiles *= (double)axis_tiles(side, d->dilation[k]) / (double)side;
     }
     each += tiles;

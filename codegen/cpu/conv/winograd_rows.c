@@ -8,13 +8,12 @@
  * channels of a block. The rows of points are made again for every four tiles, which is some 30 cycles more. Filters
  * and V of a block stay in the first-level cache meanwhile; those of the block behind it are prefetched.
  */
-#include "codegen/cpu/gemm/microkernel.h"
-#include "conv_int.h"
+#include "winograd_int.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { SIDE = 6, TAPS = 9, ARGS = 8, LINE = 64 /* bytes of a cache line */ };
+enum { SIDE = 6, ARGS = 8 };
 
 static int64_t tap_bytes(const cy_cg *cg, cy_weights weights) { return (int64_t)cg->W * cy_weight_bytes(weights); }
 

@@ -2,12 +2,32 @@
 /* int_copy.c - copies a task's rows of a to scratch: those of a matrix, or the taps of output positions.
  *
  * Comes in: a frame of int_gemm.c, whose task is known. Goes out: [row][k] in the form that micro-kernels read, made by
- * int_rows.c. Positions whose taps all lie in the feature map take whole kernel rows at a time, without a check.
+ * copy_rows.c. Positions whose taps all lie in the feature map take whole kernel rows at a time, without a check.
  */
 #include "int_gemm_int.h"
 
 typedef cy_int_gemm_plan plan;
 typedef cy_int_gemm_frame frame;
+
+/* ---- elements of a ---- */
+
+/* dot2: i16, less the zero point, so that nothing is left to correct; dot4: u8, s8 being shifted by 128 (s8, where the
+ * instruction takes these, u8 being shifted), what stands for zero being the (shifted) zero point. This takes one vector
+ * operation for 16 or more elements, each of which then meets all columns of a task. bf16 stay as they are. */
+cy_int_gemm_rows cy_int_gemm_rows_begin(cy_cg *cg, cy_int_gemm_variant variant, const cy_int_gemm_desc *d) {
+  V byte = d->a_zero_slot < 0 ? LLVMConstNull(cg->i8) : cy_load(cg, cg->i8, cy_arg_ptr(cg, d->a_zero_slot), 1);
+  cy_elements e = cy_elements_plain(cg, variant.bf16 ? 2 : 1);
+  V zero = byte;
+  e.is_signed = d->a_signed;
+  e.shifted = variant.dot4 && d->a_signed != cg->sdot;
+  if (variant.dot4) {
+    e.blank = zero = e.shifted ? LLVMBuildXor(cg->b, zero, LLVMConstInt(cg->i8, 0x80, 0), "") : zero;
+  } else {
+    e.to = 2;
+    e.minus = zero = d->a_signed ? LLVMBuildSExt(cg->b, zero, cg->i16, "") : LLVMBuildZExt(cg->b, zero, cg->i16, "");
+  }
+  return (cy_int_gemm_rows){e, d->a_signed, zero, byte};
+}
 
 /* ---- rows of a ---- */
 
@@ -30,30 +50,20 @@ static void emit_gemm_row(cy_cg *cg, const frame *f, V row, V dst) {
   cy_copy_positions(cg, &f->convert.elements, dst, src, k, 1, stride);
 }
 
-static V inside(cy_cg *cg, V i, const cy_axis *a) { return cy_icmp(cg, LLVMIntULT, i, cy_size(cg, a->in)); }
-
 static void emit_position(cy_cg *cg, const frame *f, V row, V dst) {
   const plan *p = f->p;
-  V n, o[3], ok = LLVMConstInt(cg->i1, 1, 0), number = cy_i64(cg, 0);
+  const cy_axis *w = &p->axis[2];
+  cy_kernel_rows r;
+  V n, o[3];
   emit_row_end(cg, f, dst);
   cy_int_gemm_split_position(cg, p, cy_add(cg, f->row0, row), &n, o);
-  V line = cy_int_gemm_elements_on(cg, p, f->a, cy_mul(cg, n, cy_size(cg, p->d->window.in_n)));
-  cy_loop l[2];
-  for (int i = 0; i < 2; i++) {
-    const cy_axis *a = &p->axis[i];
-    cy_loop_begin(cg, &l[i], cy_i64(cg, 0), cy_i64(cg, a->count), cy_i64(cg, 1), NULL, 0);
-    V at = cy_add(cg, cy_mulc(cg, o[i], a->step), cy_addc(cg, cy_mulc(cg, l[i].iv, a->inc), a->start));
-    ok = LLVMBuildAnd(cg->b, ok, inside(cg, at, a), "");
-    line = cy_int_gemm_elements_on(cg, p, line, cy_mul(cg, at, cy_size(cg, a->in_stride)));
-    number = cy_add(cg, cy_mulc(cg, number, a->count), l[i].iv);
-  }
-  const cy_axis *w = &p->axis[2];
-  V to = cy_gep(cg, dst, cy_int_gemm_bytes(cg, p->variant, cy_mulc(cg, number, w->count * p->c)));
-  cy_map_row taps = {line, ok, cy_size(cg, w->in), cy_size(cg, w->in_stride), p->c, w->inc};
-  cy_copy_row(cg, &f->convert.elements, to, &taps, cy_addc(cg, cy_mulc(cg, o[2], w->step), w->start),
-              cy_i64(cg, w->count));
-  cy_loop_end(cg, &l[1], NULL);
-  cy_loop_end(cg, &l[0], NULL);
+  V map = cy_int_gemm_elements_on(cg, p, f->a, cy_mul(cg, n, cy_size(cg, p->d->window.in_n)));
+  cy_kernel_rows_begin(cg, &r, p->axis, o, NULL);
+  V to = cy_gep(cg, dst, cy_mulc(cg, r.number, w->count * p->c * f->convert.elements.to));
+  V line = cy_int_gemm_elements_on(cg, p, map, r.offset), x = cy_addc(cg, cy_mulc(cg, o[2], w->step), w->start);
+  cy_map_row taps = {line, r.exists, cy_size(cg, w->in), cy_size(cg, w->in_stride), p->c, w->inc};
+  cy_copy_row(cg, &f->convert.elements, to, &taps, x, cy_i64(cg, w->count));
+  cy_kernel_rows_end(cg, &r);
 }
 
 /* ---- positions whose taps all lie in the feature map ---- */
@@ -93,8 +103,7 @@ static void emit_inner_positions(cy_cg *cg, const frame *f, const stretch *s, V 
   emit_row_end(cg, f, dst);
   int64_t run = w->count * p->c;
   for (int i = 0; i < n; i++) {
-    V to = cy_gep(cg, dst, cy_int_gemm_bytes(cg, p->variant, cy_i64(cg, i * run))),
-      from = cy_int_gemm_elements_on(cg, p, line[i], column);
+    V to = cy_gepc(cg, dst, i * run * f->convert.elements.to), from = cy_int_gemm_elements_on(cg, p, line[i], column);
     if (!cy_copy_run_over(cg, &f->convert.elements, to, from, run, (n - i) * run))
       cy_copy_run(cg, &f->convert.elements, to, from, cy_i64(cg, run));
   }
@@ -104,8 +113,9 @@ static void emit_inner_positions(cy_cg *cg, const frame *f, const stretch *s, V 
 /* i1: do all taps along the axis lie inside for output o? */
 static V reaches_inside(cy_cg *cg, const cy_axis *a, V o) {
   V first = cy_addc(cg, cy_mulc(cg, o, a->step), a->start), last = cy_addc(cg, first, (a->count - 1) * a->inc);
-  V end = inside(cg, last, a);
-  return LLVMBuildAnd(cg->b, inside(cg, first, a), end, "");
+  V begins = cy_icmp(cg, LLVMIntULT, first, cy_size(cg, a->in)),
+    ends = cy_icmp(cg, LLVMIntULT, last, cy_size(cg, a->in));
+  return LLVMBuildAnd(cg->b, begins, ends, "");
 }
 
 /* The outer positions one by one, the inner ones [a, b) faster. */

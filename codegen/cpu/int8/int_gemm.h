@@ -269,7 +269,7 @@ void cy_int_pack_b_rows(cy_cg *cg, const cy_int_pack_b *pack_b, V zero, V rows, 
 /* Accumulators of a row, from column col on, without what b's zero points have added. */
 V cy_int_pack_b_less(cy_cg *cg, const cy_int_pack_b *pack_b, V acc, V row_sum, V col, unsigned lanes);
 
-/* ---- int_rows.c: a's elements on their way to scratch ---- */
+/* ---- int_copy.c: a's elements on their way to scratch ---- */
 
 typedef struct cy_int_gemm_rows {
   cy_elements elements; /* pairs: i16, less the zero point; dot4: perhaps shifted */
@@ -289,9 +289,5 @@ static inline V cy_int_gemm_widen(cy_cg *cg, const cy_int_gemm_rows *rows, V v, 
 static inline void cy_int_gemm_blank(cy_cg *cg, const cy_int_gemm_rows *rows, V dst, V n) {
   cy_copy_blank(cg, &rows->elements, dst, n);
 }
-/* Bytes of n elements of a in memory. */
-V cy_int_gemm_source_bytes(cy_cg *cg, cy_int_gemm_variant variant, V n);
-/* .. and in scratch. */
-V cy_int_gemm_bytes(cy_cg *cg, cy_int_gemm_variant variant, V n);
 
 #endif

@@ -34,5 +34,5 @@ void cy_int_gemm_split_position(cy_cg *cg, const plan *p, V flat, V *image, V *o
 
 /* The element of a so many behind the one at `from`. */
 V cy_int_gemm_elements_on(cy_cg *cg, const plan *p, V from, V elements) {
-  return cy_gep(cg, from, cy_int_gemm_source_bytes(cg, p->variant, elements));
+  return cy_gep(cg, from, cy_mulc(cg, elements, p->variant.bf16 ? 2 : 1));
 }

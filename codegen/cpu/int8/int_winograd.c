@@ -15,7 +15,6 @@
 enum { OUT = 4 };
 enum { INVERSE_OF_9 = 954437177 };
 enum { MAX_TILES = 64, MAX_CHANNELS = 128 }; /* of a block */
-enum { LINE = 64 };                          /* bytes of a cache line */
 enum { MIN_BLOCKS = 8 };                     /* of tiles, whose tasks have all panels */
 enum { WANTED_TASKS = 16 };
 
