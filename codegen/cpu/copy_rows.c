@@ -135,17 +135,24 @@ static void emit_span(cy_cg *cg, const cy_elements *e, V dst, const cy_map_row *
 
 void cy_copy_row(cy_cg *cg, const cy_elements *e, V dst, const cy_map_row *r, V first, V n) {
   V zero = cy_i64(cg, 0), inc = cy_i64(cg, r->inc);
-  V before = cy_imax(cg, cy_sub(cg, zero, first), zero), room = cy_imax(cg, cy_sub(cg, r->positions, first), zero);
-  V left = cy_imin(cg, cy_ceil_div(cg, before, inc), n), end = cy_imin(cg, cy_ceil_div(cg, room, inc), n);
-  V inside = cy_sub(cg, end, left), have = cy_select(cg, r->exists, inside, zero);
-  bool known = cy_is_const(left, NULL) && cy_is_const(inside, NULL), certain = cy_is_const(n, NULL);
+  bool certain = cy_is_const(n, NULL), known = certain && cy_is_const(first, NULL) && cy_is_const(r->positions, NULL);
   cy_if usual; /* the borders are known, or, of a known number of positions, all lie in the row */
-  if (certain) {
-    cy_if_begin(cg, &usual, known ? r->exists : cy_icmp(cg, LLVMIntEQ, have, n));
-    emit_span(cg, e, dst, r, first, n, known ? left : zero, known ? inside : n);
+  if (certain && !known) {
+    V last = cy_add(cg, first, cy_mulc(cg, cy_addc(cg, n, -1), r->inc)), begins = cy_icmp(cg, LLVMIntSGE, first, zero);
+    V inside = LLVMBuildAnd(cg->b, begins, cy_icmp(cg, LLVMIntSLT, last, r->positions), "");
+    cy_if_begin(cg, &usual, LLVMBuildAnd(cg->b, r->exists, inside, ""));
+    emit_span(cg, e, dst, r, first, n, zero, n);
     cy_if_else(cg, &usual);
   }
-  emit_span(cg, e, dst, r, first, n, left, known ? zero : have);
+  V before = cy_imax(cg, cy_sub(cg, zero, first), zero), room = cy_imax(cg, cy_sub(cg, r->positions, first), zero);
+  V left = cy_imin(cg, cy_ceil_div(cg, before, inc), n), end = cy_imin(cg, cy_ceil_div(cg, room, inc), n);
+  V have = cy_sub(cg, end, left);
+  if (known) {
+    cy_if_begin(cg, &usual, r->exists);
+    emit_span(cg, e, dst, r, first, n, left, have);
+    cy_if_else(cg, &usual);
+  }
+  emit_span(cg, e, dst, r, first, n, left, known ? zero : cy_select(cg, r->exists, have, zero));
   if (certain)
     cy_if_end(cg, &usual);
 }
