@@ -306,7 +306,7 @@ static cy_val unique_strings(cy_importer *im, cy_val x, cy_val indices, bool by_
   return cy_build_gather(im->g, by_axis ? x : cy_build_reshape(im->g, x, &all, 1), indices, axis);
 }
 
-/* ai.onnx (argument 1): sorted if not told otherwise; values, where they stand first, which of them each element is,
+/* ai.onnx (argument 1): sorted by default; values, where they stand first, which of them each element is,
  * how many. com.microsoft's: in the order of the input, and no second output. */
 IMPORT(unique) {
   bool strings = cy_onnx_type(im, X)->dtype == CY_STRING;

@@ -420,7 +420,7 @@ typedef enum cy_require {
   CY_REQUIRE_SIZE,      /* 0 <= a */
   CY_REQUIRE_FITS,      /* a, a number of elements, is at most b, and computing it does not overflow */
   CY_REQUIRE_INDEX,     /* a < b: a is read from data */
-  CY_REQUIRE_CLAMPED    /* the same of what kernels clamp, so that it may be told when the run has ended */
+  CY_REQUIRE_CLAMPED    /* the same of what kernels clamp, so that it may be reported when the run has ended */
 } cy_require;
 typedef struct cy_requirement {
   cy_dim a, b;

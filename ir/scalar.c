@@ -7,7 +7,7 @@
  * Floats are computed in double and rounded once: for + - * / sqrt on f32 and narrower that equals computing in the
  *   type itself.
  * Conversions. float -> int truncates and saturates (under 8 bits: wraps), NaN gives 0 (ONNX leaves both open). int ->
- *   int wraps. Anything -> bool asks x != 0. Eight-bit floats saturate unless told otherwise, by ONNX's Cast tables.
+ *   int wraps. Anything -> bool asks x != 0. Eight-bit floats saturate by default, by ONNX's Cast tables.
  *   f4e2m1, f6e2m3, f6e3m2: these always saturate, NaN becomes -0. f8e8m0 holds powers of two: rounds up, 0 becomes 2^-127, negative numbers NaN.
  * Integers. Everything wraps; x / 0, x mod 0 are 0; shifts by the width or more give 0 (or the sign).
  */

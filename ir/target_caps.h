@@ -29,8 +29,8 @@ typedef struct cy_target_caps {
   int64_t few_rows;
   /* The same of attention: of up to so many rows of queries that have the same keys; 0: there is one generator. */
   int64_t few_queries;
-  /* Columns of a tile of sums, two vectors, of which a core's registers hold some beside each other; 0: lanes are threads
-   * of a device. */
+  /* Columns of a tile of accumulators, two vectors, of which a core's registers hold some beside each other; 0: lanes are
+   * threads of a device. */
   int64_t tile_columns;
   bool f16_weights, bf16_weights; /* may weights be stored so, for products of f32? */
   bool
@@ -45,7 +45,7 @@ typedef struct cy_target_caps {
   bool mixed_bytes; /* products of bytes cost the same whatever the signs of both, and little more with a zero point */
   bool
       float_codes; /* products by weights in blocks take f4e2m1 and floats of 8 bits for these, scales of any type of floats */
-  bool float8;      /* products of f8e4m3fn and f8e5m2, also of one by the other, with sums in f32 */
+  bool float8;      /* products of f8e4m3fn and f8e5m2, also of one by the other, with accumulators in f32 */
   bool words;       /* vectors hold twice as many 16-bit integers as floats, and multiply them as fast */
 
   double flops_per_cycle; /* f32 peak of one core; 0: not known */

@@ -315,8 +315,8 @@ static cy_val rebuild(cy_graph *g, const cy_node_info *n, const cy_val *in, cons
                   type ? 1 : 0);
 }
 
-/* The operand as seen from before the transpose: scalars as they are, constants of full rank turned back. 0: can't. */
-static cy_val turn_back(cy_rewrite *rw, cy_val v, const int64_t *perm, int rank) {
+/* The operand as seen from before the transpose: scalars as they are, constants of full rank transposed back. 0: can't. */
+static cy_val transpose_back(cy_rewrite *rw, cy_val v, const int64_t *perm, int rank) {
   const cy_type *t = type_of(rw, v);
   int64_t inverse[CY_MAX_RANK];
   if (t->rank == 0 || cy_type_count(rw->g, t) == 1)
@@ -332,7 +332,7 @@ static cy_val turn_back(cy_rewrite *rw, cy_val v, const int64_t *perm, int rank)
   return cy_build_transpose(rw->g, v, inverse);
 }
 
-/* f(transpose(x), transpose(y), constant) = transpose(f(x, y, turned constant)) */
+/* f(transpose(x), transpose(y), constant) = transpose(f(x, y, transposed constant)) */
 static cy_val ew_of_transpose(cy_rewrite *rw, const cy_node_info *n) {
   cy_graph *g = rw->g;
   const cy_type *out = type_of(rw, n->out[0]);
@@ -355,7 +355,7 @@ static cy_val ew_of_transpose(cy_rewrite *rw, const cy_node_info *n) {
     const cy_node_info *d = cy_def_of(g, n->in[k], CY_OP_transpose);
     bool transposed = d && type_of(rw, n->in[k])->rank == out->rank && !cy_value_is_const(g, n->in[k]) &&
                       !memcmp(perm, perm_of(d), (size_t)out->rank * sizeof *perm);
-    in[k] = transposed ? d->in[0] : turn_back(rw, n->in[k], perm, out->rank);
+    in[k] = transposed ? d->in[0] : transpose_back(rw, n->in[k], perm, out->rank);
     if (!in[k])
       return 0;
   }

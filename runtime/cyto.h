@@ -32,7 +32,7 @@
  *   cyto_port.grown_input tells which outputs these are; docs/caches.md has an example.
  * Strings.  UTF-8, zero-terminated, never NULL unless stated.
  * NULL.  Only what is said to may be NULL. Else the answer is CYTO_INVALID_ARGUMENT or, of functions that return no status,
- *   an empty one: "", 0, or -1. Handles are not told from other pointers: give each back once, and use it no more. Handles
+ *   an empty one: "", 0, or -1. Handles are not distinguished from other pointers: give each back once, and use it no more. Handles
  *   that a failed load or create would have filled in are NULL.
  * Errors.  Every function that can fail returns a cyto_status, CYTO_OK being 0, and fills the caller's cyto_error (may
  *   be NULL) with a text for people. Nothing is printed, nothing exits or aborts. After an error the context stays

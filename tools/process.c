@@ -193,7 +193,7 @@ static int wait_for_end(pid_t child, const sigset_t *signals, int *out_status) {
 }
 
 /* What is waited for: signals that end a program or stop it, but for those that were ignored when it was started (nohup, a job
- * in the background of a script), and the child's end, which is told to whoever does not ignore it. */
+ * in the background of a script), and the child's end, of which whoever does not ignore it gets a signal. */
 static void guarded_signals(sigset_t *out) {
   static const int ending[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP};
   sigemptyset(out);

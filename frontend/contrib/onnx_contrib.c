@@ -239,7 +239,7 @@ static const float bnb_values[2][16] = {
      -0.18477343022823334F, -0.09105003625154495F, 0, 0.07958029955625534F, 0.16093020141124725F, 0.24611230194568634F,
      0.33791524171829224F, 0.44070982933044434F, 0.5626170039176941F, 0.7229568362236023F, 1}};
 
-/* A times B [N, K], transposed if not told otherwise. B: codes of four bits, the first of a byte high, and the largest
+/* A times B [N, K], transposed by default. B: codes of four bits, the first of a byte high, and the largest
  * absolute value of each block of them, whatever rows these are in. */
 IMPORT(matmul_bnb4) {
   int64_t k = cy_onnx_int(im, n, "K", 0), rows = cy_onnx_int(im, n, "N", 0),

@@ -147,7 +147,7 @@ IMPORT(ms_group_norm) {
   if (n->arg) {
     cy_val skip = n->in[3];
     const cy_type *ts = cy_onnx_type(im, skip);
-    if (ts->rank == 2) { /* [n, c], for every pixel */
+    if (ts->rank == 2) { /* [n, c], for every spatial position */
       cy_dim d[CY_MAX_RANK];
       for (int i = 0; i < t.rank; i++)
         d[i] = i == 0 ? ts->dim[0] : i == axis ? ts->dim[1] : cy_dim_const(im->g, 1);

@@ -22,7 +22,7 @@ typedef struct file {
   cy_mapping map;
 } file;
 
-/* A location that could not be opened: it is told once, not for each of hundreds of tensors. */
+/* A location that could not be opened: it is reported once, not for each of hundreds of tensors. */
 typedef struct lost {
   struct lost *next;
   char *location;

@@ -13,7 +13,7 @@ typedef struct cy_externals cy_externals; /* the open files of one model; one th
 /* folder: the model's own, outside of which nothing is opened; copied; NULL: it has none, and every look-up fails.
  * ask: gives the data in place of files; NULL: nobody. */
 cy_externals *cy_externals_create(const char *folder, cy_ask_external *ask, void *ask_ctx);
-/* The model is imported once more: what could not be opened is told again. */
+/* The model is imported once more: what could not be opened is reported again. */
 void cy_externals_retry(cy_externals *x);
 /* Pointers into the files end here. Takes void * to be a release function of cy_graph_own(). */
 void cy_externals_destroy(void *externals);

@@ -226,7 +226,7 @@ static bool step(const steps *s, cy_val t, cy_val *h, cy_val *c, cy_val *out_y) 
   return *out_y && *h && *c;
 }
 
-/* y turned around along the time. */
+/* y reversed along the time. */
 static cy_val reversed(const rnn *r, cy_val y) {
   cy_importer *im = r->im;
   cy_val last = cy_build_dim_scalar(im->g, cy_dim_addi(im->g, r->time, -1));

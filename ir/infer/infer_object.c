@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* infer_object.c - output types of ops on sequences, optional values and maps. See infer.c.
  *
- * All of them bring their types along: what a container holds cannot be told from its type where it may hold tensors of
+ * All of them bring their types along: what a container holds cannot be inferred from its type where it may hold tensors of
  * any size. Here is checked that both sides agree.
  */
 #include "infer_int.h"

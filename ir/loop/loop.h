@@ -111,11 +111,11 @@ typedef struct cy_contraction {
   double a_steps;
   cy_karg a_max;
   int64_t a_max_step;
-  bool has_start; /* integers: sums begin with start[last output variable], an i32 */
+  bool has_start; /* integers: accumulators begin with start[last output variable], an i32 */
   cy_karg start;
   cy_var out_var[CY_MAX_BATCH + 2];
   int nout_vars;
-  /* Weights in integers, a and sums in f32: b is (b - zero) * scale, by blocks of b_block rows, an even number of which
+  /* Weights in integers, a and accumulators in f32: b is (b - zero) * scale, by blocks of b_block rows, an even number of which
    * lies in a byte each two where b_bits is 4: i of a block in the lower half, i + b_block / 2 in the upper one. scale, and
    * b_zero of u8 where it is not b_middle for all, are [blocks, n] without gaps, b is [blocks, n / b_k, rows of bytes,
    * b_k]. b_bits 0: it is what it says. Of floats in the place of integers (b_codes, or b's dtype) there are no zeros, and scale
@@ -126,7 +126,7 @@ typedef struct cy_contraction {
   int64_t b_block, b_middle;
   cy_karg b_scale;
   /* What a and b are rounded to; CY_I8: only a, to 127 steps of a block's largest; CY_I32: only a, to some 2^23 steps, as
-   * fine as sums of f32 are; CY_NONE: nothing. Attention rounds a, b and v, to halves. */
+   * fine as accumulators of f32 are; CY_NONE: nothing. Attention rounds a, b and v, to halves. */
   cy_dtype rounded;
   /* matmul */
   int nbatch;
@@ -282,8 +282,8 @@ void cy_kernel_fold_positions(cy_kernel *k);
 /* Of a convolution: does the epilogue treat images and spatial axes as one? It is the same then where all of these
  * indices are 0 but the last, which counts all positions. */
 bool cy_kernel_positions_join(cy_kernel *k);
-/* loop_fold.c: where the epilogue begins with adding an i32 per column to the sums, has them begin with it. Called by
- * targets that can do that. */
+/* loop_fold.c: where the epilogue begins with adding an i32 per column to the accumulators, has them begin with it.
+ * Called by targets that can do that. */
 void cy_kernel_fold_start(cy_kernel *k);
 
 /* interp.c: runs tasks [begin, end) on host memory, syms as for cy_dim_eval. Contraction kernels run as plain nested

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loop_fold.c - makes contractions simpler where their epilogue allows it: batch axes that become rows, axes of
  * convolutions that are none, convolutions of single positions that become matrix products, additions in i32 with which
- * sums may begin.
+ * accumulators may begin.
  *
  * In: a contraction kernel with its epilogue, before the target sees it. Out: the same results, fewer axes.
  */
@@ -201,7 +201,7 @@ void cy_kernel_fold_positions(cy_kernel *k) {
   c->nout_vars = left + 1;
 }
 
-/* ---- what sums begin with ---- */
+/* ---- what accumulators begin with ---- */
 
 static bool is_sum(const cy_kernel *k, cy_expr e) {
   const cy_expr_info *x = cy_expr_of(k, e);

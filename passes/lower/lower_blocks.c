@@ -11,7 +11,7 @@
  * the target has a generator of its own for these (cy_target_caps.few_rows). Where the number of rows is only known
  * when the program runs, it has both. Targets without such a contraction, and level 0, have the plain kernels. Where
  * the op allows it, a contraction multiplies rounded factors, if the target has one that does; of rows in 8 bits, however
- * many they are. Few rows times weights of 4 bits may become integers that are as fine as sums of f32 are.
+ * many they are. Few rows times weights of 4 bits may become integers that are as fine as accumulators of f32 are.
  */
 #include "lower_int.h"
 
@@ -208,7 +208,7 @@ static bool has_generator(cy_lowering *l, cy_kernel *k, cy_dtype rounded) {
   return cy_caps_supports(l->caps, k);
 }
 
-/* The contraction of up to `max` rows, but for what becomes of its sums. False: the target has no generator for it. */
+/* The contraction of up to `max` rows, but for its epilogue. False: the target has no generator for it. */
 static bool build_product(cy_kb *b, const blocks *s, int64_t max, cy_dtype rounded, cy_expr *out_idx) {
   cy_lowering *l = s->l;
   cy_graph *g = l->g;

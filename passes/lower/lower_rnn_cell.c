@@ -10,7 +10,7 @@
  */
 #include "lower_rnn.h"
 
-enum { MAX_ACCUMULATORS = 8 }; /* vectors of sums: registers hold these, and fma's latency hides behind them */
+enum { MAX_ACCUMULATORS = 8 }; /* vectors: registers hold these, and fma's latency hides behind them */
 
 #define bin(r, op, x, y) cy_x_bin((r)->b.k, op, x, y)
 static cy_expr number(cy_rnn *r, double v) { return cy_x_const(r->b.k, r->dtype, v); }
@@ -291,7 +291,7 @@ static void column_sums(cy_rnn *r, const column *columns, int n, cy_karg state) 
   }
 }
 
-/* Panels whose sums fit into registers at once. Where the target has no tiles, a panel fills them. */
+/* Panels whose accumulators fit into registers at once. Where the target has no tiles, a panel fills them. */
 static int panels_at_once(const cy_rnn *r) {
   int64_t tile = r->b.l->caps->tile_columns, panel;
   if (!tile || !cy_dim_is_const(r->b.l->g, r->panel, &panel) || panel > tile)

@@ -3,8 +3,8 @@
  *
  * In: R as the graph has it. Out: r->weights, r->panel and, of a constant R of 8-bit integers, what tells of pairs. A
  * constant R lies in panels of neighbouring gates: every step reads all of it, and streams run fast only where they are
- * dense. For a target that keeps sums of several rows in registers, a panel is a tile of these, so that every form of
- * the recurrence reads the same panels, products included.
+ * dense. For a target that keeps accumulators of several rows in registers, a panel is a tile of these, so that every
+ * form of the recurrence reads the same panels, products included.
  */
 #include "lower_rnn.h"
 

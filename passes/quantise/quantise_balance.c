@@ -25,7 +25,7 @@ bool cy_quant_passes_channels(const cy_graph *g, const cy_node_info *n) {
     return cy_attr_get_int(n, CY_ATTR_axis, 0) == 1;
   uint32_t rank;
   if (n->op == CY_OP_slice && cy_attr_list(n, CY_ATTR_steps, &rank)[1] != 1)
-    return false; /* turned round */
+    return false; /* reversed */
   return (n->op == CY_OP_pool_max || n->op == CY_OP_pad || n->op == CY_OP_resize || n->op == CY_OP_slice ||
           n->op == CY_OP_identity) &&
          x->dim[1] == y->dim[1];

@@ -233,7 +233,7 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
   int64_t d[CY_MAX_RANK], channels;
   bool known = cy_type_static(g, w, d);
   if (!cy_dim_is_const(g, y->dim[out_axis(g, n)], &channels))
-    channels = 1; /* nothing is told of them then */
+    channels = 1; /* nothing is reported of them then */
   const char *name = cy_str_text(g, n->origin.name), *op = cy_str_text(g, n->origin.op);
   *out = (cy_quant_layer){.node = id,
                           .name = *name ? cy_arena_printf(q->arena, "%s", name)

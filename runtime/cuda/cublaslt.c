@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
-/* cublaslt.c - NVIDIA's cuBLASLt: finding the library, and products as it is told them.
+/* cublaslt.c - NVIDIA's cuBLASLt: finding the library, and products as it wants them described.
  *
  * In:  a product with its epilogue (cuda_problem.h).
  * Out: descriptors, the algorithms that its heuristics propose within a bounded workspace, a call for one of them.
@@ -130,7 +130,7 @@ typedef struct view {
   float alpha, beta;
 } view;
 
-static int is_output(const cublaslt_matrix *m) { return !m->turned && m->lead <= INT32_MAX; }
+static int is_output(const cublaslt_matrix *m) { return !m->transposed && m->lead <= INT32_MAX; }
 
 /* `strict`: constants are as they will be. */
 static int see(const cyrt_cuda_problem *p, int strict, view *out) {
@@ -212,8 +212,8 @@ static void set_op(asking *a, void *op, int32_t what, const void *from, size_t b
 }
 
 static void make_op(asking *a, const view *v, void *bias, cublaslt_product *out) {
-  int32_t transa = v->matrix[CUBLASLT_A].turned ? LT_OP_T : LT_OP_N,
-          transb = v->matrix[CUBLASLT_B].turned ? LT_OP_T : LT_OP_N;
+  int32_t transa = v->matrix[CUBLASLT_A].transposed ? LT_OP_T : LT_OP_N,
+          transb = v->matrix[CUBLASLT_B].transposed ? LT_OP_T : LT_OP_N;
   note(a, a->lib->op_make(&out->op, v->compute, LT_R_32F), "cublasLtMatmulDescCreate");
   set_op(a, out->op, LT_DESC_TRANSA, &transa, sizeof transa);
   set_op(a, out->op, LT_DESC_TRANSB, &transb, sizeof transb);

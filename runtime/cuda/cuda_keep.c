@@ -63,7 +63,7 @@ void cyrt_cuda_keep_give(void *data, void *ptr) {
   cyrt_cuda_leave(state->shared, &entry);
 }
 
-/* How the driver is told of one side. */
+/* One side of a copy as the driver wants it described. */
 static void set_side(const cuda_state *state, const void *ptr, int32_t *kind, const void **host, cuda_ptr *device) {
   int on_device = cyrt_cuda_on_device(state, ptr);
   *kind = on_device ? DEVICE : HOST;

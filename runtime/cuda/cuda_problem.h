@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
-/* cuda_problem.h - what a library of NVIDIA is told of a kernel that it may stand in for.
+/* cuda_problem.h - a kernel as it is described to a library of NVIDIA that may stand in for it.
  *
  * In:  of the compiler, which fills a cyrt_cuda_problem for each such launch (codegen/cuda/offers.c).
  * Out: to the runtime, which asks the libraries (cuda_choose.c). Neither knows of the other but through this.

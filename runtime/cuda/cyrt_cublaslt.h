@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
-/* cyrt_cublaslt.h - cuBLASLt's functions, and a product as it is told one (cublaslt.c). */
+/* cyrt_cublaslt.h - cuBLASLt's functions, and how a product is described to it (cublaslt.c). */
 #ifndef CYRT_CUBLASLT_H
 #define CYRT_CUBLASLT_H
 
@@ -61,7 +61,7 @@ void *cyrt_cublaslt_open(const cublaslt *lib, char why_not[300]);
 enum { CUBLASLT_CANDIDATES = 8, CUBLASLT_A = 0, CUBLASLT_B, CUBLASLT_C, CUBLASLT_D, CUBLASLT_MATRICES };
 typedef struct cublaslt_matrix {
   int64_t rows, columns, lead, batch_stride; /* as they lie */
-  int32_t type, turned;
+  int32_t type, transposed;
 } cublaslt_matrix;
 typedef struct cublaslt_product {
   void *op, *layout[CUBLASLT_MATRICES];

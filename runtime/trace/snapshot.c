@@ -7,7 +7,7 @@ typedef struct rows {
   int32_t room, n;
 } rows;
 
-/* What there never was is not told. */
+/* What there never was has no row. */
 static void add(rows *r, const char *name, uint64_t in_use, uint64_t peak) {
   if (!in_use && !peak)
     return;

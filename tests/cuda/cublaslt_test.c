@@ -22,8 +22,8 @@ static char folder[PATH_MAX + 40]; /* of the mock library */
 static mock_cublaslt_state *lt;
 static int alive(void) { return lt ? lt->descriptors + lt->handles : 0; }
 
-/* Plain; with the weights turned, a bias and a ReLU; a bias and GELU by tanh; a residual; both factors computed, the second one
- * turned, batches, scaled. The last two have epilogues that cuBLASLt lacks. */
+/* Plain; with the weights transposed, a bias and a ReLU; a bias and GELU by tanh; a residual; both factors computed, the second one
+ * transposed, batches, scaled. The last two have epilogues that cuBLASLt lacks. */
 static const char products[] =
     "graph @g(%x: f32[batch,16,24]) {\n"
     "  @w1 = const f32[24,32] data(1)\n  @w2 = const f32[40,32] data(2)\n  @w3 = const f32[40,32] data(3)\n"
@@ -395,7 +395,7 @@ static void test_header(void) { check_skipped = "there is no cublasLt.h"; }
 static int check_real(void) {
   char why[400];
   void *op = NULL, *layout = NULL, *preference = NULL, *bias = input;
-  const int32_t turned = LT_OP_T, batches_of = 3;
+  const int32_t transposed = LT_OP_T, batches_of = 3;
   const uint32_t epilogue = LT_EPILOGUE_GELU | LT_EPILOGUE_BIAS, alignment = 16, reductions = LT_REDUCTION_COMPUTE_TYPE;
   const int64_t apart = 640;
   const uint64_t workspace = 1 << 25;
@@ -404,7 +404,7 @@ static int check_real(void) {
   if (!real)
     return ABSENT;
   CHECK_INT_EQ(real->op_make(&op, LT_COMPUTE_TF32, LT_R_32F), 0);
-  CHECK_INT_EQ(real->op_set(op, LT_DESC_TRANSA, &turned, sizeof turned), 0);
+  CHECK_INT_EQ(real->op_set(op, LT_DESC_TRANSA, &transposed, sizeof transposed), 0);
   CHECK_INT_EQ(real->op_set(op, LT_DESC_EPILOGUE, &epilogue, sizeof epilogue), 0);
   CHECK_INT_EQ(real->op_set(op, LT_DESC_BIAS_POINTER, &bias, sizeof bias), 0);
   CHECK(real->op_set(op, LT_DESC_EPILOGUE, &epilogue, 1) != 0);

@@ -11,7 +11,7 @@
  *
  * Dynamic quantisation and half precision have no ranges to choose: the first step is left out, and the others are for
  * limits that were asked for, on random numbers where there are no samples. Plain dynamic quantisation is estimated only:
- * one library, made in haste, in which layers are in float or in integers as it is told when it runs, does it all.
+ * one library, made in haste, in which layers are in float or in integers as it is set when it runs, does it all.
  */
 #define _GNU_SOURCE
 #include "cytoc_quantise.h"

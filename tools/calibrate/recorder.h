@@ -19,7 +19,7 @@ typedef struct recorder {
   const char *too_much; /* .. why it is not */
   int32_t threads;      /* 0: all that there are */
   cy_choices *choices;  /* candidates of layers; NULL: by estimates */
-  cy_layer_visit *visit; /* told of layers with candidates; may be NULL */
+  cy_layer_visit *visit; /* called for layers with candidates; may be NULL */
   void *visit_ctx;
 } recorder;
 

@@ -21,7 +21,7 @@ typedef struct cytoc_session {
   const char *folder;    /* where the output goes when o->output is NULL; NULL: here */
   char *written;         /* set to its path; free() it */
   cy_choices *choices;   /* of candidates, in place of o->choice; NULL: none */
-  cy_layer_visit *visit; /* told of layers with candidates; NULL: nobody is */
+  cy_layer_visit *visit; /* called for layers with candidates; may be NULL */
   void *visit_ctx;
   bool plan_only;                                   /* nothing is written */
   cy_graph *(*make)(void *ctx, cy_diag_sink *diag); /* makes the graph, in place of a file; NULL: none does */

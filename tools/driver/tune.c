@@ -99,7 +99,7 @@ static int by_weight(const void *a, const void *b) {
   return x->weight != y->weight ? (x->weight < y->weight ? 1 : -1) : strcmp(x->c.layer, y->c.layer);
 }
 
-/* What is wrong with the model is told when it is compiled. */
+/* What is wrong with the model is reported when it is compiled. */
 static void plan(tuning *t) {
   cytoc_options o = *t->s->o;
   o.tune = o.explain = o.stats_file = o.dump = o.stop_after = o.passes = o.save_temps = NULL;

@@ -153,14 +153,14 @@ static void done_at_last(cy_cause cause) {
 
 /* ---- messages ---- */
 
-/* Of the pipeline's stages those that a caller is told of. */
-static void tell_progress(void *ctx, const char *stage, int64_t done, int64_t total) {
-  static const char *const told[] = {"calibrate", "import", "passes", "kernels", "link", NULL};
+/* Of the pipeline's stages those that are reported to a caller. */
+static void report_progress(void *ctx, const char *stage, int64_t done, int64_t total) {
+  static const char *const reported[] = {"calibrate", "import", "passes", "kernels", "link", NULL};
   const worker *w = ctx;
   int i = 0;
-  while (told[i] && strcmp(told[i], stage))
+  while (reported[i] && strcmp(reported[i], stage))
     i++;
-  if (told[i])
+  if (reported[i])
     channel_send(w->file[WORKER_SOCKET], CHANNEL_PROGRESS, (const int64_t[CHANNEL_NUMBERS]){done, total}, &stage, 1);
 }
 
@@ -301,7 +301,7 @@ static void compile(worker *w, const cytoc_options *o, cy_diag_sink *diag) {
                      .ask = job->external ? external : NULL,
                      .ask_ctx = w,
                      .folder = w->folder};
-  s.report.progress = tell_progress;
+  s.report.progress = report_progress;
   s.report.progress_ctx = w;
   if (!cytoc_session_run(&s) && !o->output)
     hand_over(w, &s);

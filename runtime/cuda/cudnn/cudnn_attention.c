@@ -50,8 +50,8 @@ static cudnn_descriptor tensor(cudnn_maker *m, const cyrt_cuda_problem *p, int w
     step = strides[i] * dims[i];
   }
   if (which == CYRT_ATTENTION_K) { /* its transpose */
-    const int64_t turned[] = {dims[0], dims[1], dims[3], dims[2]}, by[] = {strides[0], strides[1], 1, strides[2]};
-    return cyrt_cudnn_tensor(m, p, which, RANK, turned, by);
+    const int64_t transposed[] = {dims[0], dims[1], dims[3], dims[2]}, by[] = {strides[0], strides[1], 1, strides[2]};
+    return cyrt_cudnn_tensor(m, p, which, RANK, transposed, by);
   }
   return cyrt_cudnn_tensor(m, p, which, RANK, dims, strides);
 }

@@ -37,7 +37,7 @@ cudnn_code cyrt_cudnn_graph_init(const cudnn *lib, void *handle, const cyrt_cuda
 
 /* ---- engines ---- */
 
-/* Fills `engine`, which is NULL, with a configuration's; false: it cannot be told. */
+/* Fills `engine`, which is NULL, with a configuration's; 0: cuDNN does not give it. */
 static int get_engine(const cudnn *lib, cudnn_descriptor config, cudnn_descriptor *engine) {
   int64_t n = 0;
   return !lib->make(CUDNN_ENGINE, engine) && !lib->get(config, CUDNN_CONFIG_ENGINE, CUDNN_T_DESCRIPTOR, 1, &n, engine);
