@@ -96,6 +96,7 @@ LONG = [
     ('sizes', ['--every', '1'], None),
     ('triton', ['--long', 'test_load'], r'integrations/triton/|tests/triton/'),
     ('cuda/nvrtc_test', [], KERNELS),
+    ('cuda/kernels_test', [], KERNELS),
     ('emulate', [], r'codegen/cpu/|codegen/[^/]*$|ir/|passes/|runtime/|tests/emulate/'),
 ]
 

@@ -2,7 +2,8 @@
 /* kernels_test.c - CUDA kernels run without a GPU: the printed text through the shim (shim.h) against the interpreter.
  *
  * All cases are printed into one file, compiled once by the machine's C compiler and loaded; then every case runs under
- * each schedule of threads, groups with several seeds. Without a C compiler everything is skipped. CY_TEST_KEEP=DIR
+ * each schedule of threads, groups with several seeds; in `make check` half of the launches are made, of one kernel every
+ * first, of the next one every second, in `make check-long` all. Without a C compiler everything is skipped. CY_TEST_KEEP=DIR
  * keeps the text there.
  */
 #define _GNU_SOURCE
@@ -62,33 +63,45 @@ static bool share_library(void) {
 
 /* ---- running ---- */
 
-static void run_variant(const char *prefix, int variant) {
+static void choose_variant(int variant) {
   how.library = library[variant];
   how.launch = launch[variant];
   how.arch = variant == COMMON ? (cy_cuda_arch){80, 0} : (cy_cuda_arch){90, 'a'};
   how.tensors = variant == TENSORS;
-  for (int i = 0; i < ncases; i++) {
-    if (strncmp(cases[i].what, prefix, strlen(prefix)) || !in_variant(i, variant))
-      continue;
-    char symbol[32];
-    snprintf(symbol, sizeof symbol, "case%d", i);
-    cy_cuda_form_kind kind = cases[i].form->kind;
-    int iterations = kind == CY_CUDA_ITEMS ? 1 : kind == CY_CUDA_GROUPS ? 5 : 3;
-    how.shifted = iterations; /* once more */
-    int bad = case_run(&cases[i], symbol, iterations + 1, launch_shim);
-    ran[variant]++;
-    if (bad)
-      CHECK_FAIL("%s (kernel %s%s): %d wrong", cases[i].what, symbol,
-                 variant == TENSORS ? ", tensors"
-                 : variant          ? ", warpgroups"
-                                    : "",
-                 bad);
-  }
 }
 
+static void run_variant(int i, int variant, case_memory *memory) {
+  char symbol[32];
+  snprintf(symbol, sizeof symbol, "case%d", i);
+  cy_cuda_form_kind kind = cases[i].form->kind;
+  int iterations = kind == CY_CUDA_ITEMS ? 1 : kind == CY_CUDA_GROUPS ? 5 : 3;
+  unsigned turns = (1u << (iterations + 1)) - 1;
+  choose_variant(variant);
+  how.shifted = iterations; /* once more */
+  if (kind != CY_CUDA_ITEMS && !check_long())
+    turns &= (i + variant) % 2 ? 0x55 : 0xaa;
+  int bad = case_launches(&cases[i], symbol, turns, launch_shim, memory);
+  ran[variant]++;
+  if (bad)
+    CHECK_FAIL("%s (kernel %s%s): %d wrong", cases[i].what, symbol,
+               variant == TENSORS ? ", tensors"
+               : variant          ? ", warpgroups"
+                                  : "",
+               bad);
+}
+
+/* All variants of a kernel beside one run of the interpreter. */
 static void run_cases(const char *prefix) {
-  for (int variant = 0; variant < VARIANTS; variant++)
-    run_variant(prefix, variant);
+  for (int i = 0; i < ncases; i++) {
+    case_memory memory;
+    if (strncmp(cases[i].what, prefix, strlen(prefix)))
+      continue;
+    case_begin(&cases[i], &memory);
+    for (int variant = 0; variant < VARIANTS; variant++)
+      if (in_variant(i, variant))
+        run_variant(i, variant, &memory);
+    case_end(&memory);
+  }
 }
 
 static void test_ops(void) {
@@ -121,10 +134,10 @@ static const struct {
   const char *what, *right, *wrong;
   int variant;
 } faults[] = {
-    {"matmul 1x72x264x328 bf16", "AHEAD (STAGES - AT_ONCE * (1 + WARPGROUPS))", "AHEAD (STAGES - AT_ONCE)",
-     WARPGROUPS},
     {"matmul 1x200x136x72 bf16", "    if (part + 1 < PARTS)\n      CY_SYNC();\n", "", COMMON},
     {"matmul 1x200x136x256 f16", "CY_COPY_WAIT(AHEAD / AT_ONCE - 1)", "CY_COPY_WAIT(AHEAD / AT_ONCE)", COMMON},
+    {"matmul 1x72x264x328 bf16", "AHEAD (STAGES - AT_ONCE * (1 + WARPGROUPS))", "AHEAD (STAGES - AT_ONCE)",
+     WARPGROUPS},
     {"matmul 1x72x264x328 bf16", "CY_COPY_WAIT(AHEAD / AT_ONCE - 1)", "CY_COPY_WAIT(AHEAD / AT_ONCE)", WARPGROUPS},
     {"matmul 1x72x264x328 bf16", "if (iterations % AT_ONCE > 0)", "if (0)", WARPGROUPS},
     {"matmul 1x72x264x328 bf16", "next + u < iterations", "next < iterations && !u", WARPGROUPS},
@@ -169,37 +182,49 @@ static bool write_fault(int fault, int i) {
 }
 
 /* In a process of its own: the shim ends it at what no device does well. */
-static bool runs_right(int i, const char *symbol) {
+static bool runs_right(int i, const char *symbol, case_memory *memory) {
   fflush(NULL);
   pid_t child = fork();
   if (!child) {
     if (!freopen("/dev/null", "w", stderr))
       _exit(2);
-    _exit(case_run(&cases[i], symbol, 5, launch_shim) ? 1 : 0);
+    _exit(case_launches(&cases[i], symbol, 0x1f, launch_shim, memory) ? 1 : 0);
   }
   int status = 0;
   return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status);
 }
 
+static int case_named(const char *what) {
+  int i = 0;
+  while (i < ncases && strncmp(cases[i].what, what, strlen(what)))
+    i++;
+  return i;
+}
+
+/* Faults of one kernel follow each other: the interpreter runs once for all of these. */
 static void test_faults(void) {
-  for (int n = 0; n < CHECK_COUNT(faults); n++) {
+  case_memory memory = {0};
+  for (int n = 0, before = -1; n < CHECK_COUNT(faults); n++) {
     char symbol[32];
-    int i = 0;
-    while (i < ncases && strncmp(cases[i].what, faults[n].what, strlen(faults[n].what)))
-      i++;
+    int i = case_named(faults[n].what);
     CHECK_REQUIRE(i < ncases && write_fault(n, i));
+    if (i != before) {
+      case_end(&memory);
+      case_begin(&cases[i], &memory);
+    }
+    before = i;
+    choose_variant(faults[n].variant);
     how.library = compile_file("fault", faults[n].variant, &how.launch);
     CHECK_REQUIRE(how.library);
-    how.arch = faults[n].variant == COMMON ? (cy_cuda_arch){80, 0} : (cy_cuda_arch){90, 'a'};
-    how.tensors = faults[n].variant == TENSORS;
     how.shifted = 0;
     case_quiet = true;
     snprintf(symbol, sizeof symbol, "case%d", i);
-    if (runs_right(i, symbol))
+    if (runs_right(i, symbol, &memory))
       CHECK_FAIL("%s is right with '%s' in place of '%s'", cases[i].what, faults[n].wrong, faults[n].right);
     case_quiet = false;
     dlclose(how.library);
   }
+  case_end(&memory);
 }
 
 static const check_test tests[] = {

@@ -188,27 +188,43 @@ static int compare_results(const kernel_case *c, const case_memory *m) {
   return bad;
 }
 
-/* How many results are wrong, in the first of so many iterations in which some are; the interpreter runs once. */
-static int case_run(const kernel_case *c, const char *symbol, int iterations, case_launch *launch_case) {
+/* The arguments, and what the interpreter makes of them. */
+static void case_begin(const kernel_case *c, case_memory *m) {
+  fill_memory(c, blocks_for(c), m);
+  cy_kernel_interpret(c->k, m->want, c->syms, 0, cy_kernel_tasks_eval(c->k, c->syms));
+}
+
+/* How many results are wrong, in the first iteration in which some are; `turns` has a bit for each that is made. */
+static int case_launches(const kernel_case *c, const char *symbol, unsigned turns, case_launch *launch_case,
+                         case_memory *m) {
   const cy_dim *dims;
   uint64_t sizes[48];
-  case_memory m;
   int64_t blocks = blocks_for(c);
   uint32_t ndims = cy_kernel_dims(c->k, &dims);
   int bad = 0;
-  fill_memory(c, blocks, &m);
   for (uint32_t i = 0; i < ndims; i++)
     sizes[i] = (uint64_t)cy_dim_eval(g, dims[i], c->syms);
-  cy_kernel_interpret(c->k, m.want, c->syms, 0, cy_kernel_tasks_eval(c->k, c->syms));
-  for (int turn = 0; turn < iterations && !bad; turn++) {
-    if (turn)
-      forget_results(c, &m);
-    bad = !launch_case(c, symbol, turn, &m, blocks, sizes, (int)ndims) + compare_results(c, &m);
+  for (int turn = 0; turns >> turn && !bad; turn++) {
+    if (!(turns >> turn & 1))
+      continue;
+    forget_results(c, m);
+    bad = !launch_case(c, symbol, turn, m, blocks, sizes, (int)ndims) + compare_results(c, m);
   }
-  for (int i = 0; i < m.n; i++) {
-    free(m.got[i]);
-    free(m.want[i]);
+  return bad;
+}
+
+static void case_end(case_memory *m) {
+  for (int i = 0; i < m->n; i++) {
+    free(m->got[i]);
+    free(m->want[i]);
   }
+}
+
+static inline int case_run(const kernel_case *c, const char *symbol, int iterations, case_launch *launch_case) {
+  case_memory m;
+  case_begin(c, &m);
+  int bad = case_launches(c, symbol, (1u << iterations) - 1, launch_case, &m);
+  case_end(&m);
   return bad;
 }
 
