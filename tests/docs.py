@@ -299,12 +299,8 @@ def main():
     listed = subprocess.run(['git', 'ls-files', '-co', '--exclude-standard', '*.md'], check=True, stdout=subprocess.PIPE, text=True)
     for path in filter(os.path.exists, listed.stdout.split()):
         tests['links ' + path] = bad_link(path)
-<<<<<<< HEAD
-        if not path.startswith('tests/bench/results/RESULTS'):
-=======
         tests['tables ' + path] = headless_table(path)
-        if not path.startswith('tests/bench/RESULTS'):
->>>>>>> a7c6140f (docs: README within 9,000 bytes; glossary, tuning, architecture and options say what is true; --version lists all CPUs)
+        if not path.startswith('tests/bench/results/RESULTS'):
             tests['lines ' + path] = long_line(path)
     if args.wanted('tutorial') and args.variant == 'release' and os.path.exists(args.cytoc):
         tests['tutorial'] = tutorial(args)
