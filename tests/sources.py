@@ -15,7 +15,7 @@ import lib
 
 SOURCE = re.compile(r'.*\.(c|h|cpp|hpp|cuh|def|S|py|sh|mk|js|css|ld|toml)|(.*/)?(Makefile|CMakeLists\.txt)')
 # Headers that are included where they are wanted, as text.
-NO_GUARD = {'codegen/cuda/prelude.cuh', 'codegen/cuda/prelude_matrix.cuh', 'tests/cuda/matrix_cases.h'}
+NO_GUARD = {'codegen/cuda/prelude.cuh', 'codegen/cuda/prelude_matrix.cuh', 'tests/cuda/cases/matrix_cases.h'}
 # Suites that run in a Python of their own: what prepares it, and one of their tests.
 PYTHONS = {'torch': ('torch_venv.prepare', 'test_export'), 'predict': ('torch_venv.prepare', r'test_tiling\.test_'),
            'ray': ('python_of', 'test_three_nodes'), 'triton': ('find_python', r'test_load\.')}
