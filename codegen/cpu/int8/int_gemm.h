@@ -272,7 +272,7 @@ V cy_int_pack_b_less(cy_cg *cg, const cy_int_pack_b *pack_b, V acc, V row_sum, V
 /* ---- int_copy.c: a's elements on their way to scratch ---- */
 
 typedef struct cy_int_gemm_rows {
-  cy_elements elements; /* pairs: i16, less the zero point; dot4: perhaps shifted */
+  cy_elements elements; /* dot2: i16, less the zero point; dot4: perhaps shifted */
   bool is_signed;
   V zero, byte; /* i16 (dot2), i8 perhaps shifted (dot4); the zero point as it is */
 } cy_int_gemm_rows;
