@@ -120,6 +120,12 @@ static void *load(const char *image) {
   return library;
 }
 
+/* Is it the text of kernels? It begins with the prelude, as cytoc carries it. */
+static int is_text(const char *image) {
+  static const char begin[] = "/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */\n/* prelude.cuh";
+  return !strncmp(image, begin, sizeof begin - 1);
+}
+
 int cuModuleLoadDataEx(void **out, const void *image, unsigned n, const int *options, void **values) {
   mock_count();
   int code = mock_unsafe();
@@ -134,7 +140,7 @@ int cuModuleLoadDataEx(void **out, const void *image, unsigned n, const int *opt
     mock_state.load_code = mock_state.load_refused && !--mock_state.load_refused ? 0 : refusal;
     return refusal;
   }
-  void *library = is_idle() || (strncmp(image, "/* prelude.cuh", 14) && !is_ptx(image)) ? NULL : load(image);
+  void *library = is_idle() || (!is_text(image) && !is_ptx(image)) ? NULL : load(image);
   if (!library && !is_idle())
     return NO_BINARY;
   module *m = calloc(1, sizeof *m);
