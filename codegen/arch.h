@@ -35,7 +35,7 @@ typedef struct cy_arch {
   const char *isa;       /* first word of its triples: what its CPUs are rows of in machine.def */
   const char *aliases;   /* other words for it, each with a blank on both sides */
   const char *suffix;    /* of CPUs' names: "-windows"; "": of Linux */
-  const char *systems;   /* the rest of its triples, but for the vendor, in the same form */
+  const char *systems;   /* the rest of its triples, but for the vendor, in the same notation */
   const char *triple;    /* for LLVM */
   const char *base_cpu; /* code for it runs on every CPU of the architecture */
   const char *default_cpu; /* what --target=TRIPLE stands for: the least CPU that is worth compiling for */

@@ -30,10 +30,10 @@ static char *header_path(const cy_work *b) {
   const cy_codegen_options *o = b->o;
   if (o->header)
     return *o->header ? strdup(o->header) : NULL;
-  switch (cy_emit_form_of(b)) {
-  case CY_EMIT_FORM_HEADER:
+  switch (cy_emit_class_of(b)) {
+  case CY_EMIT_CLASS_HEADER:
     return strdup(o->output);
-  case CY_EMIT_FORM_LIBRARY:
+  case CY_EMIT_CLASS_LIBRARY:
     return cy_path_is_device(o->output) ? NULL : cy_path_with_ending(o->output, "h");
   default:
     return NULL;
@@ -64,7 +64,7 @@ static int check_kind(cy_work *b) {
     cy_diag_blame(b->diag, CY_CAUSE_OPTION);
     return -1;
   }
-  if (cy_emit_form_of(b) != CY_EMIT_FORM_DEVICE || b->machine->caps.device)
+  if (cy_emit_class_of(b) != CY_EMIT_CLASS_DEVICE || b->machine->caps.device)
     return 0;
   cy_diag_add(b->diag, CY_ERROR, NULL, "cu, ptx and cubin are code of CUDA devices: target '%s' has ll and asm",
               b->machine->target->name);
@@ -105,7 +105,7 @@ static void visit_layers(const cy_work *b) {
 
 static int build_objects(cy_work *b, cy_codegen_stats *st) {
   cy_code_kind code = cy_emit_code_of(b);
-  bool library = cy_emit_form_of(b) == CY_EMIT_FORM_LIBRARY;
+  bool library = cy_emit_class_of(b) == CY_EMIT_CLASS_LIBRARY;
   cy_kernels_prepare(b);
   cy_stored_once(b);
   cy_kernels_constants(b);
@@ -120,7 +120,7 @@ static int build_objects(cy_work *b, cy_codegen_stats *st) {
     return -1;
   cy_kernels_bind_scratch(b);
   st->arena_bytes = b->o->plan_memory(b->p);
-  if (cy_emit_form_of(b) != CY_EMIT_FORM_DEVICE && cy_host_emit(b, code))
+  if (cy_emit_class_of(b) != CY_EMIT_CLASS_DEVICE && cy_host_emit(b, code))
     return -1;
   fill_stats(b, st);
   if (b->o->explain)

@@ -40,12 +40,12 @@ bool cy_machine_strict_fp(cy_machine *m);
 /* From now on takes these candidates of layers (candidates.h); the list must live as long as the machine. False: the target
  * has none. */
 bool cy_machine_choose(cy_machine *m, cy_choices *choices);
-/* Among forms of equal results takes the smaller from now on, where the faster one is larger. */
+/* Among layouts of equal results takes the smaller from now on, where the faster one is larger. */
 void cy_machine_prefer_size(cy_machine *m);
 /* One line per target: what --target accepts; and one for what `native` is here. */
 void cy_machine_list(FILE *out);
 
-/* What can be written: X(kind, its name in --emit and as the ending of a file, form, code of the kernels). A LIBRARY
+/* What can be written: X(kind, its name in --emit and as the ending of a file, class, code of the kernels). A LIBRARY
  * comes with its header; DEVICE shows the kernels of a CUDA device without the host program. */
 #define CY_EMIT_TABLE(X)                                                                                               \
   X(SO, "so", LIBRARY, OBJECT)                                                                                         \
@@ -58,7 +58,7 @@ void cy_machine_list(FILE *out);
   X(CU, "cu", DEVICE, LL) /* CUDA C */                                                                                 \
   X(PTX, "ptx", DEVICE, ASM)                                                                                           \
   X(CUBIN, "cubin", DEVICE, CUBIN) /* machine code of the first architecture */
-#define CY_EMIT_ENUM(kind, name, form, code) CY_EMIT_##kind,
+#define CY_EMIT_ENUM(kind, name, class, code) CY_EMIT_##kind,
 typedef enum cy_emit_kind { CY_EMIT_TABLE(CY_EMIT_ENUM) CY_EMIT_KINDS } cy_emit_kind;
 #undef CY_EMIT_ENUM
 /* By the ending of a file name ("x.so"; "x.s" for assembly, "x.lib" and "x.obj" for a and o); CY_EMIT_KINDS when
@@ -73,7 +73,7 @@ typedef struct cy_kernel_compiler {
   char name[32], path[480];
 } cy_kernel_compiler;
 
-/* A constant of the model that the library has more than once, in different forms or rounded differently. */
+/* A constant of the model that the library has more than once, in different layouts or rounded differently. */
 typedef struct cy_stored_often {
   const char *name; /* lives as long as the graph */
   uint32_t times;

@@ -124,7 +124,7 @@ static void add_objects(cy_work *b, command *c) {
     add(c, b->objects[i]);
 }
 
-/* ---- forms ---- */
+/* ---- kinds of libraries ---- */
 
 /* Where sections go: what is only read, code, and what is written lie side by side in the file, each mapped with its
  * own rights; a page that has the end of one and the start of the next is mapped twice. Left alone, the linker fills
@@ -310,7 +310,7 @@ int cy_link(cy_work *b) {
   if (strcmp(b->o->output, "-") == 0)
     return join_text(b, stdout) && !fflush(stdout) ? 0 : cy_cannot_write(b->diag, "-");
   const char *near = cy_temps_near(b->temps, b->o->output);
-  if (cy_emit_form_of(b) == CY_EMIT_FORM_LIBRARY ? libraries[b->o->emit](b, near) : link_text(b, near))
+  if (cy_emit_class_of(b) == CY_EMIT_CLASS_LIBRARY ? libraries[b->o->emit](b, near) : link_text(b, near))
     return -1;
   struct stat st;
   if (b->o->stats && stat(near, &st) == 0)

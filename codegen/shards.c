@@ -55,7 +55,7 @@ static int distribute(cy_work *b, shard *shards) {
     total += b->plans[i].weight;
   }
   uint64_t n = total / SHARD_WEIGHT + 1;
-  if (cy_emit_form_of(b) == CY_EMIT_FORM_DEVICE)
+  if (cy_emit_class_of(b) == CY_EMIT_CLASS_DEVICE)
     n = 1; /* each would have a head, or a prelude, of its own */
   n = n > MAX_SHARDS ? MAX_SHARDS : n > b->nplans ? b->nplans : n;
   qsort_r(order, b->nplans, sizeof *order, by_weight, b);

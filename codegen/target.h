@@ -39,7 +39,7 @@ struct cy_machine {
   cy_target_caps caps; /* the target's, and what match() found of this machine */
   bool tf32;           /* f32 products may round their factors to TF32 */
   cy_library_use libraries[CY_LIBRARIES];
-  bool smallest;                   /* size before speed, among forms of equal results */
+  bool smallest;                   /* size before speed, among layouts of equal results */
   const char *prefix;              /* of the model's symbols, during emit() */
   bool fast_codegen;               /* emit() makes code fast, not fast code: see cy_codegen_options.fast_codegen */
   int threads;                     /* that emit() may have at work at a time, 0: one */
@@ -69,11 +69,11 @@ typedef struct cy_kernel_plan {
   cy_kernel *kernel;
   char symbol[80];                 /* unique in the model, with the model's prefix */
   const cy_step *launch;           /* the first step that launches it */
-  int32_t dead_arg;                /* argument that was replaced by its packed form, or -1 */
+  int32_t dead_arg;                /* argument that was replaced by its packed layout, or -1 */
   bool reads_dead;                 /* ... but is read elsewhere in the kernel, too */
-  int32_t packed_arg;              /* appended: packed form of dead_arg's constant, or -1 */
+  int32_t packed_arg;              /* appended: packed layout of dead_arg's constant, or -1 */
   int32_t scratch_arg, shared_arg; /* appended: see cy_kernel_code, or -1 */
-  void *form;                      /* the target's own notes, in the graph's arena */
+  void *schedule;                  /* how the target computes it: its own, in the graph's arena */
   const char *algorithm;           /* for --explain */
   const char *blocks;              /* .. tiles and tasks in words; NULL: of plain loops */
   const cy_candidates *candidates; /* what it was chosen of, in the graph's arena; NULL: there is nothing to choose */
@@ -126,7 +126,7 @@ struct cy_target {
   void (*prepare)(const cy_machine *m, cy_program *p, cy_kernel_plan *plan);
   /* Files what people should know of all prepared kernels before they are compiled; NULL: nothing. */
   void (*warn)(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag);
-  /* The program's constant with the packed form, for this kernel, of constant v from byte `offset` on. */
+  /* The program's constant with the packed layout, for this kernel, of constant v from byte `offset` on. */
   uint32_t (*pack)(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
   /* Is a constant that pack() added such panels? NULL: none is. */
   bool (*panels_of)(const cy_constant *packed, cy_panels *out);

@@ -20,7 +20,7 @@
 
 enum { MAX_COMPARED = 1 << 16 };
 
-/* A power of two, 64 at most. Packed forms are read in whole vectors. */
+/* A power of two, 64 at most. Packed layouts are read in whole vectors. */
 static uint64_t alignment(const cy_constant *c) {
   uint64_t align = 8;
   while (align < 64 && (align < c->size || c->write))
@@ -110,7 +110,7 @@ void cy_weights_layout(cy_work *b) {
   at = (at + 63) / 64 * 64;
   b->p->weights_bytes = at;
   b->has_weights = at > 0;
-  if (cy_emit_form_of(b) == CY_EMIT_FORM_LIBRARY && at > CY_WEIGHTS_SIDE_FILE &&
+  if (cy_emit_class_of(b) == CY_EMIT_CLASS_LIBRARY && at > CY_WEIGHTS_SIDE_FILE &&
       asprintf(&b->weights_file, "%s.weights", cy_path_base(b->o->output)) < 0)
     cy_no_memory();
 }
@@ -152,7 +152,7 @@ static void *work(void *arg) {
     const cy_constant *c = &p->constants[j->pieces[i].constant];
     const cy_data *data = &cy_value_of(j->b->g, c->value)->data;
     if (c->write)
-      c->write(j->b->g, c->value, c->form, j->pieces[i].number, j->out + c->offset);
+      c->write(j->b->g, c->value, c->layout, j->pieces[i].number, j->out + c->offset);
     else
       copy_bytes(j->out + c->offset, data->bytes, c->size < data->size ? c->size : data->size);
     release_pages(j->out + c->offset, c->size);

@@ -11,10 +11,10 @@
 
 static const struct {
   const char *name;
-  cy_emit_form form;
+  cy_emit_class class;
   cy_code_kind code;
 } kinds[] = {
-#define KIND(kind, name, form, code) {name, CY_EMIT_FORM_##form, CY_CODE_##code},
+#define KIND(kind, name, class, code) {name, CY_EMIT_CLASS_##class, CY_CODE_##code},
     CY_EMIT_TABLE(KIND)
 #undef KIND
 };
@@ -39,7 +39,7 @@ cy_emit_kind cy_emit_kind_shared(const cy_machine *m) { return m->arch->format =
 
 const char *cy_emit_kind_name(cy_emit_kind kind) { return kinds[kind].name; }
 
-cy_emit_form cy_emit_form_of(const cy_work *b) { return kinds[b->o->emit].form; }
+cy_emit_class cy_emit_class_of(const cy_work *b) { return kinds[b->o->emit].class; }
 
 cy_code_kind cy_emit_code_of(const cy_work *b) { return kinds[b->o->emit].code; }
 

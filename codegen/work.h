@@ -34,9 +34,9 @@ typedef struct cy_work {
 } cy_work;
 
 /* ---- work.c ---- */
-/* The forms in CY_EMIT_TABLE. */
-typedef enum cy_emit_form { CY_EMIT_FORM_LIBRARY, CY_EMIT_FORM_HEADER, CY_EMIT_FORM_TEXT, CY_EMIT_FORM_DEVICE } cy_emit_form;
-cy_emit_form cy_emit_form_of(const cy_work *b);
+/* The classes in CY_EMIT_TABLE. */
+typedef enum cy_emit_class { CY_EMIT_CLASS_LIBRARY, CY_EMIT_CLASS_HEADER, CY_EMIT_CLASS_TEXT, CY_EMIT_CLASS_DEVICE } cy_emit_class;
+cy_emit_class cy_emit_class_of(const cy_work *b);
 cy_code_kind cy_emit_code_of(const cy_work *b);
 void cy_work_add_object(cy_work *b, const char *path); /* to what is linked, as the last */
 /* What is to blame for an error of cy_target.emit(). */

@@ -307,10 +307,10 @@ static int16_t logistic_q15(int16_t x) {
 
 static bool int_less(uint64_t a, uint64_t b, bool sgn) { return sgn ? (int64_t)a < (int64_t)b : a < b; }
 
-static _Noreturn void no_form(cy_op op, const cy_dtype_info *t) {
+static _Noreturn void no_expression(cy_op op, const cy_dtype_info *t) {
   cy_bug("op '%s' on elements of type %s", cy_op_of(op)->name, t->name);
 }
-#define NONE (no_form(op, t), 0)
+#define NONE (no_expression(op, t), 0)
 
 static double float_op(cy_op op, const cy_scalar *v, const cy_dtype_info *t) {
   int n = cy_op_of(op)->min_in;

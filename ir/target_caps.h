@@ -68,11 +68,11 @@ typedef struct cy_target_caps {
   /* Does it multiply weights of so many bits in n columns, whose scales hold for `block` rows, by rows of f32 that it
    * rounds to 8 bits by the same blocks? */
   bool (*int_rows)(const struct cy_machine *m, int bits, int64_t block, int64_t n);
-  /* What node n, a conv, matmul, recurrent or attention with constant weights, takes on one core in that form. Cycles; 0:
+  /* What node n, a conv, matmul, recurrent or attention with constant weights, takes on one core in that arithmetic. Cycles; 0:
    * not known. */
   double (*layer_cycles)(const struct cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                         cy_layer_arithmetic form);
-  /* What conv n takes in either layout. False: it has no planar form. NULL: there are no planar convolutions. */
+                         cy_layer_arithmetic arithmetic);
+  /* What conv n takes in either layout. False: it has no planar layout. NULL: there are no planar convolutions. */
   bool (*conv_cycles)(const struct cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                       cy_conv_cycles *out);
 } cy_target_caps;
@@ -106,8 +106,8 @@ static inline bool cy_caps_int_rows(const cy_target_caps *c, int bits, int64_t b
 }
 
 static inline double cy_caps_layer_cycles(const cy_target_caps *c, const cy_graph *g, const cy_node_info *n,
-                                          const int64_t *sizes, cy_layer_arithmetic form) {
-  return c && c->layer_cycles ? c->layer_cycles(c->machine, g, n, sizes, form) : 0;
+                                          const int64_t *sizes, cy_layer_arithmetic arithmetic) {
+  return c && c->layer_cycles ? c->layer_cycles(c->machine, g, n, sizes, arithmetic) : 0;
 }
 
 static inline bool cy_caps_conv_cycles(const cy_target_caps *c, const cy_graph *g, const cy_node_info *n,

@@ -13,7 +13,7 @@
  * with both ops behind them, as quantisation-aware training exports them. `fold` would make floats of these weights.
  *
  * Small ones are folded while building (cy_fold_small); here sizes matter. Results are split into rows along the last
- * axis, and rows among threads. Common forms (f32 arithmetic, views of whole elements) run as plain loops, the rest
+ * axis, and rows among threads. Common cases (f32 arithmetic, views of whole elements) run as plain loops, the rest
  * through cy_scalar_eval(), so that every dtype rounds as the interpreter does. Results live as long as the graph, but
  * for those of which only other results are made (a weight normalisation, spelled out, makes four of each weight). A
  * reshape shares its bytes.

@@ -10,7 +10,7 @@
  * row-major; a reshape that merges axes reads row-major, and so does a gather of many rows that would not be dense;
  * everything else takes any order, kernels read through strides. What sums windows of a row wants another axis closest.
  *
- * Convolutions have a planar form, too, on some targets: both feature maps row-major. It is taken where it costs less
+ * Convolutions have a planar layout, too, on some targets: both feature maps row-major. It is taken where it costs less
  * than the other one with the conversions that this needs before and behind it. What row-major costs more than
  * channels-last (or less) is handed backwards with the preference, so that chains of convolutions choose one order
  * where that is best (cy_conv_cycles; costs_of).
@@ -331,12 +331,12 @@ static int64_t *guess_sizes(const cy_graph *g, cy_arena *arena) {
 
 /* What convolution n and those behind it take, conversions included, by the order in which its input lies. */
 typedef struct conv_costs {
-  double plain[2], channels[2]; /* its own form: planar, channels closest */
+  double plain[2], channels[2]; /* by its layout: planar, channels closest */
 } conv_costs;
 
 static double lesser(const double cost[2]) { return cost[0] < cost[1] ? cost[0] : cost[1]; }
 
-/* False: n has no planar form. */
+/* False: n has no planar layout. */
 static bool costs_of(const chooser *c, const cy_node_info *n, conv_costs *out) {
   const cy_pass_options *o = c->p->options;
   cy_conv_cycles t;

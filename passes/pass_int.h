@@ -118,7 +118,7 @@ typedef struct cy_pool_split {
 bool cy_pool_split_of(cy_graph *g, const cy_node_info *n, int spatial, cy_pool_split *out);
 /* A constant in the graph's arena, contents to be filled in by the caller before use. */
 void *cy_const_new(cy_graph *g, const cy_type *type, cy_val *out);
-/* Constant v holds the numbers of constant `from` in another form. */
+/* Constant v holds the numbers of constant `from` in another layout. */
 void cy_const_made_of(cy_graph *g, cy_val v, cy_val from);
 
 #endif

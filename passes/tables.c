@@ -481,7 +481,7 @@ static void replace(cy_pass *p, const table *t, cy_val v, cy_node reader) {
       n->in[k] = all;
 }
 
-/* The form that v takes, which all its readers read so; NULL: that which it has. */
+/* What v becomes for all its readers, in words; NULL: it stays. */
 static const char *choose(const shrinking *s, cy_val v, reading r, table *t) {
   cy_pass *p = s->p;
   const cy_pass_options *o = p->options;
@@ -518,11 +518,11 @@ static void shrink(const shrinking *s, cy_val v, reading r) {
   cy_type_static(s->p->g, &type, d);
   t.row = (uint64_t)d[type.rank - 1];
   t.rows = cy_type_count(s->p->g, &type) / t.row;
-  const char *form = choose(s, v, r, &t);
-  for (uint32_t i = s->uses.start[v]; form && i < s->uses.start[v + 1]; i++)
+  const char *what = choose(s, v, r, &t);
+  for (uint32_t i = s->uses.start[v]; what && i < s->uses.start[v + 1]; i++)
     replace(s->p, &t, v, s->uses.list[i]);
-  if (form)
-    cy_pass_count(s->p, form, 1);
+  if (what)
+    cy_pass_count(s->p, what, 1);
 }
 
 /* requires: swept   establishes: swept   breaks: unique, folded, placed, fused */

@@ -2,7 +2,7 @@
 """Compares what two versions of cytoc make of a fixed corpus: the bytes of the libraries, and where these differ, their speed.
 
 In:  --base COMMIT, which is built in build/same/COMMIT; ../shared/models and ../shared/zoo where present, tests/exported and the
-     examples; regular expressions of names restrict it. --forms f32,int8,bf16,int4,cuda; --no-times leaves timing out.
+     examples; regular expressions of names restrict it. --modes f32,int8,bf16,int4,cuda; --no-times leaves timing out.
 Out: a line for each library that differs or that only one of the versions makes; with times, the ratio now / base, medians
      of five processes that took turns; which libraries neither version makes, and which were not timed, and why; the closing
      line, in which a library passes when its bytes are equal, and is skipped when it differs or neither version makes it. Exit
@@ -26,7 +26,7 @@ import onnx
 
 import lib
 
-FORMS = {'f32': [], 'int8': ['--int8'], 'bf16': ['--bf16'], 'int4': ['--weights=int4'], 'cuda': ['--target=sm_89']}
+MODES = {'f32': [], 'int8': ['--int8'], 'bf16': ['--bf16'], 'int4': ['--weights=int4'], 'cuda': ['--target=sm_89']}
 OPTION = {'-s': '--shape', '-d': '--dim'}
 ROUNDS, SLOWER, GEOMEAN = 5, 1.03, 1.01
 
@@ -135,15 +135,15 @@ def ratio_of(folders, libraries, options):
     return statistics.median(ratios), None
 
 
-def compare_form(args, folders, name, model, form, work):
+def compare_mode(args, folders, name, model, mode, work):
     """A tuple: name, what differs (None: nothing), the two libraries where both exist and differ, whether it is missing now, why
     neither version makes it."""
     libraries = []
     for side in ('base', 'now'):
-        os.makedirs(os.path.join(work, side, form), exist_ok=True)
-        libraries.append(os.path.join(work, side, form, name + '.so')) # the file's name is part of the library
-    whys = [compile_one(f, model, l, FORMS[form]) for f, l in zip(folders, libraries)]
-    label = name + '.' + form
+        os.makedirs(os.path.join(work, side, mode), exist_ok=True)
+        libraries.append(os.path.join(work, side, mode, name + '.so')) # the file's name is part of the library
+    whys = [compile_one(f, model, l, MODES[mode]) for f, l in zip(folders, libraries)]
+    label = name + '.' + mode
     if whys[0] and whys[1]:
         return label, None, None, False, whys[1]
     if whys[0] or whys[1]:
@@ -170,7 +170,7 @@ class Tally:
         self.ratios, self.unmade, self.untimed = [], [], []
 
     def take(self, args, folders, options, result):
-        """What compare_form() gives, after which the libraries are gone."""
+        """What compare_mode() gives, after which the libraries are gone."""
         label, what, libraries, bad, refused = result
         self.equal += not what and not refused
         self.different += bool(what)
@@ -199,14 +199,14 @@ class Tally:
 
 
 def main():
-    args = lib.arguments(__doc__, base={'required': True}, forms={'default': ','.join(FORMS)},
+    args = lib.arguments(__doc__, base={'required': True}, modes={'default': ','.join(MODES)},
                          times={'action': argparse.BooleanOptionalAction, 'default': True})
     folders = (build_base(args, args.base), args.build)
     work = os.path.join(args.build, 'same', 'work')
-    forms = [f for f in args.forms.split(',') if f]
-    for f in forms:
-        if f not in FORMS:
-            sys.exit('unknown form %r: expected some of %s' % (f, ','.join(FORMS)))
+    modes = [f for f in args.modes.split(',') if f]
+    for f in modes:
+        if f not in MODES:
+            sys.exit('unknown mode %r: expected some of %s' % (f, ','.join(MODES)))
     os.makedirs(work, exist_ok=True)
     tally = Tally()
     for name, get, options in corpus(args, work):
@@ -214,7 +214,7 @@ def main():
             continue
         model = get()
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-            done = list(pool.map(lambda form: compare_form(args, folders, name, model, form, work), forms))
+            done = list(pool.map(lambda mode: compare_mode(args, folders, name, model, mode, work), modes))
         for result in done:
             tally.take(args, folders, options, result)
         if model.startswith(work):

@@ -320,10 +320,10 @@ int options_generate(const options_program *p, const char *what, FILE *out) {
   static const struct {
     const char *name;
     void (*print)(const options_program *p, FILE *out);
-  } forms[] = {{"man", print_man}, {"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
-  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-    if (!strcmp(forms[i].name, what)) {
-      forms[i].print(p, out);
+  } formats[] = {{"man", print_man}, {"bash", print_bash}, {"zsh", print_zsh}, {"fish", print_fish}};
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++)
+    if (!strcmp(formats[i].name, what)) {
+      formats[i].print(p, out);
       return 0;
     }
   return -1;

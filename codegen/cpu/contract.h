@@ -153,7 +153,7 @@ typedef struct cy_pack_part {
   const int32_t *tap_map;
 } cy_pack_part;
 
-/* The packed form of a constant operand; of integers, it has one part. */
+/* The packed layout of a constant operand; of integers, it has one part. */
 typedef struct cy_packing {
   int64_t bytes;
   int n_parts;
@@ -193,14 +193,14 @@ typedef void cy_task_body(cy_cg *cg, void *frame, const cy_task *task); /* frame
 /* ---- phases ---- */
 
 /* One of a plan's phases: code that does tasks [cg->begin, cg->end), in a function of this name. */
-typedef struct cy_phase_form {
+typedef struct cy_phase_desc {
   const char *suffix;               /* of the name, behind the kernel's */
   bool (*wanted)(const void *plan); /* NULL: always */
   void (*emit)(cy_cg *cg, const void *plan, const char *name);
   cy_formula *tasks; /* how many; NULL: as the grid says */
   cy_task_cut *grid;
   cy_task_body *body; /* in place of emit, where tasks share nothing but the plan, which is their frame */
-} cy_phase_form;
+} cy_phase_desc;
 
 /* What makes code of contractions of one kind. To add one: its file, its name below, and where it is chosen
  * (cpu_contract.c). desc: of the type that the generator is for; it must live as long as the plan, and its epilogue be
@@ -213,7 +213,7 @@ typedef struct cy_generator {
   const char *(*name)(const void *plan); /* .. where it is not one for all plans; as is .. */
   /* .. the plan in words, into text: tile, what a task does. */
   void (*describe)(const void *plan, char *text, size_t size);
-  cy_phase_form phase[CY_CONTRACT_PHASES];
+  cy_phase_desc phase[CY_CONTRACT_PHASES];
   cy_formula *worker_bytes, *shared_bytes; /* NULL: 0 */
 } cy_generator;
 
@@ -312,13 +312,13 @@ cy_conv_algo cy_conv_chosen(const cy_candidates *candidates);
 const char *cy_conv_name(cy_conv_algo algo);
 /* Appends what is computed to c->layer; type: "_int8" or the like, "": f32. */
 void cy_conv_text(const cy_conv_desc *desc, const char *type, cy_candidates *c);
-/* Cycles on one core: of that, and of a depthwise form, of integers, too. */
+/* Cycles on one core: of that, and of a depthwise convolution, of integers, too. */
 double cy_depthwise_cost(const cy_cg *cg, cy_depthwise_by by, const cy_conv_desc *desc);
 double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *desc);
 const cy_generator *cy_conv_generator(cy_conv_algo algo);
 /* Their source is w[group][n][taps][c], taps in row-major kernel order. */
 
-/* ---- attention (attention.c; the form: CY_CONTRACT_ATTENTION in ir/loop/loop.h); epilogue index: b.., m, n ---- */
+/* ---- attention (attention.c; what it computes: CY_CONTRACT_ATTENTION in ir/loop/loop.h); epilogue index: b.., m, n ---- */
 
 /* What happens to scores. Both get `lanes` of them along the keys; idx: b.., m, key of the first lane. They belong to
  * the epilogue, whose begin() opens them too. */

@@ -2,7 +2,7 @@
 /* cost.c - makes cycles of counted work and of a row of machine.def: the only place that does.
  *
  * In: counts, from generators and from layer_cost.c. Out: cycles of one core, all else being idle. Estimates are made to be
- * compared with each other; that of a layer leaves out what its forms have in common, such as an activation behind it.
+ * compared with each other; that of a layer leaves out what its algorithms have in common, such as an activation behind it.
  */
 #include "cost.h"
 
@@ -136,7 +136,7 @@ int64_t cy_cost_depthwise_task(const cy_cg *cg, double work, int64_t all, cy_dep
 
 /* Products per cycle of kernels that take groups of k: pairs of bytes need an addition each where fma has its own, and
  * do not keep both pipes busy. */
-static double rate_of(const cy_cg *cg, cy_factor_form f) {
+static double rate_of(const cy_cg *cg, cy_factor_type f) {
   const cy_cpu_model *m = &cg->model;
   if (f == CY_FACTORS_BF16 ? cg->amx_bf16 : cg->amx_int8)
     return 2.0 * cg->W * (f == CY_FACTORS_BF16 ? 16 : 32) * m->amx;
@@ -146,7 +146,7 @@ static double rate_of(const cy_cg *cg, cy_factor_form f) {
                                : m->dot2);
 }
 
-double cy_cost_grouped(const cy_cg *cg, cy_factor_form f, double rows, double depth, double n, double filled,
+double cy_cost_grouped(const cy_cg *cg, cy_factor_type f, double rows, double depth, double n, double filled,
                        double runs, double share) {
   const cy_cpu_model *m = &cg->model;
   bool bytes = f == CY_FACTORS_BYTES, bf16 = f == CY_FACTORS_BF16, amx = bf16 ? cg->amx_bf16 : cg->amx_int8;

@@ -28,7 +28,7 @@ double cy_cost_reloads(const cy_cg *cg, double bytes, double beside);
 double cy_cost_fmas(const cy_cg *cg, double products); /* whose factors are near */
 /* The same at another share of the peak, of `fmas` instructions. */
 double cy_cost_instructions(const cy_cg *cg, double fmas, double share);
-/* A product, or a convolution of the direct form: fmas or weights from memory, whichever take longer; and `outputs`
+/* A product, or a convolution of the direct convolution: fmas or weights from memory, whichever take longer; and `outputs`
  * accumulators that are stored. */
 double cy_cost_plain(const cy_cg *cg, double fma_cycles, double weight_bytes, double outputs);
 /* A product whose weights are stored in `bits`, 16 or 4, and become f32 as they are read. */
@@ -79,10 +79,10 @@ int64_t cy_cost_depthwise_task(const cy_cg *cg, double work, int64_t all, cy_dep
 
 /* ---- integers and bf16 ---- */
 
-typedef enum cy_factor_form { CY_FACTORS_F32, CY_FACTORS_BYTES, CY_FACTORS_BF16 } cy_factor_form;
+typedef enum cy_factor_type { CY_FACTORS_F32, CY_FACTORS_BYTES, CY_FACTORS_BF16 } cy_factor_type;
 /* A product of `rows` rows of `depth` with weights of `n` columns, whose rows are copied in `runs` pieces; share: of the
  * products, others are left out. filled: columns with those that idle in vectors. */
-double cy_cost_grouped(const cy_cg *cg, cy_factor_form f, double rows, double depth, double n, double filled,
+double cy_cost_grouped(const cy_cg *cg, cy_factor_type f, double rows, double depth, double n, double filled,
                        double runs, double share);
 /* Products by dot2 or dot4 alone, without accumulators. group: 2 or 4. */
 double cy_cost_groups(const cy_cg *cg, double products, int group);

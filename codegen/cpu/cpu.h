@@ -19,7 +19,7 @@ bool cy_cpu_int_rows(const cy_machine *m, int bits, int64_t block, int64_t n);
 uint64_t cy_cpu_contract_share_key(const cy_machine *m, cy_program *p, cy_kernel *k);
 /* Chooses the algorithm; appends arguments for packed weights and scratch. */
 void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan);
-/* The program's constant with the packed form of v, whose matrix starts at byte `offset` of its contents. */
+/* The program's constant with the packed layout of v, whose matrix starts at byte `offset` of its contents. */
 uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
 bool cy_cpu_panels_of(const cy_constant *packed, cy_panels *out); /* see cy_target */
 void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan);

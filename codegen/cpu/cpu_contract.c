@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_contract.c - contraction kernels of the IR in the terms of the generators (contract.h).
  *
- * In: cy_contraction, whose sizes are dims. Out: descriptors whose sizes are constants or slots, packed forms of
+ * In: cy_contraction, whose sizes are dims. Out: descriptors whose sizes are constants or slots, packed layouts of
  * constant weights, and after emission the phases. What is not covered here (see supports) becomes plain loops during
  * lowering: other types than f32, f32 with packed weights in half precision, bf16 where there is an instruction for it,
  * and 8-bit integers with i32 sums, empty products, convolutions whose weights are computed at run time (with enough
@@ -18,14 +18,14 @@
 
 enum { MAX_PARTS = 64, MAX_BLOCK = 256 };
 
-/* A constant's packed form: what write_packed() needs, without the generators. */
+/* A constant's packed layout: what write_packed() needs, without the generators. */
 typedef struct packed_weights {
   cy_packing packing;
   cy_pack_source source; /* strides; w is set when packing */
   int64_t w_offset;      /* bytes from the start of the constant */
 } packed_weights;
 
-/* What prepare() decided, cy_kernel_plan.form: which generator, and what it planned for which descriptor. Made once, read
+/* What prepare() decided, cy_kernel_plan.schedule: which generator, and what it planned for which descriptor. Made once, read
  * by packing, naming and emission. */
 typedef struct contraction_plan {
   const cy_generator *by;
@@ -407,12 +407,12 @@ static const char *base_of(const cy_int_gemm_desc *d) {
 static double int_cycles(const cy_cg *cg, const cy_int_gemm_desc *d) {
   const cy_conv_desc *w = &d->window;
   const cy_gemm_desc *g = &d->gemm;
-  cy_factor_form form = d->bf16 ? CY_FACTORS_BF16 : CY_FACTORS_BYTES;
+  cy_factor_type type = d->bf16 ? CY_FACTORS_BF16 : CY_FACTORS_BYTES;
   if (!d->conv)
-    return cy_cost_grouped(cg, form, (double)cy_csize_known(g->m), (double)cy_csize_known(g->k), (double)cy_csize_known(g->n),
+    return cy_cost_grouped(cg, type, (double)cy_csize_known(g->m), (double)cy_csize_known(g->k), (double)cy_csize_known(g->n),
                            (double)cy_csize_known(g->n), 0, 1);
   double columns = (double)w->cout, depth = (double)(cy_conv_taps(w) * (w->cin / w->groups));
-  return cy_cost_grouped(cg, form, cy_conv_outputs(w) / columns, depth, columns, columns, 0, 1);
+  return cy_cost_grouped(cg, type, cy_conv_outputs(w) / columns, depth, columns, columns, 0, 1);
 }
 
 /* Of constant weights. */
@@ -435,7 +435,7 @@ static void int_candidates(const cy_cg *cg, cy_program *p, const cy_kernel_plan 
   cy_candidates_choose(cg, c);
 }
 
-/* The packed form of 8-bit weights: cut, where what they are makes that faster, or as small; for Winograd's algorithm,
+/* The packed layout of 8-bit weights: cut, where what they are makes that faster, or as small; for Winograd's algorithm,
  * where they are so small that it is exact. */
 static void choose_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, contraction_plan *f,
                         cy_candidates *candidates, cy_arena *arena) {
@@ -464,7 +464,7 @@ static uint32_t piece_count(const packed_weights *f) {
   return (uint32_t)(pieces < units ? pieces : units > 0 ? units : 1);
 }
 
-/* The constant's writer: runs on any thread, needs nothing but the packed form. */
+/* The constant's writer: runs on any thread, needs nothing but the packed layout. */
 static void write_packed(const cy_graph *g, cy_val v, const void *arg, uint32_t piece, void *out) {
   const packed_weights *f = arg;
   cy_pack_source s = source_at(f, cy_value_of(g, v)->data.bytes);
@@ -510,7 +510,7 @@ static const char *pack_key(cy_arena *arena, const packed_weights *f) {
 
 uint32_t cy_cpu_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
   cy_arena *arena = cy_graph_arena(p->g);
-  const contraction_plan *f = plan->form;
+  const contraction_plan *f = plan->schedule;
   packed_weights *mine = CY_NEW(arena, packed_weights);
   *mine = f->weights;
   mine->w_offset = offset;
@@ -549,7 +549,7 @@ static bool panels_of(const packed_weights *f, cy_panels *out) {
 }
 
 bool cy_cpu_panels_of(const cy_constant *packed, cy_panels *out) {
-  const packed_weights *f = packed->form;
+  const packed_weights *f = packed->layout;
   if (packed->write != write_packed || !panels_of(f, out))
     return false;
   out->from = f->w_offset;
@@ -573,8 +573,8 @@ static bool by_groups(cy_kernel *k) {
   return cy_kernel_local_dtype(k, c->acc) == CY_I32 || cy_kernel_arg_dtype(k, c->a) == CY_BF16;
 }
 
-/* Weights decide whether they are cut, or for Winograd's algorithm; all that a kernel is launched with have to be of one
- * form. */
+/* Weights decide whether they are cut, or for Winograd's algorithm; all that a kernel is launched with have to be packed
+ * alike. */
 uint64_t cy_cpu_contract_share_key(const cy_machine *m, cy_program *p, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   contraction_plan f = {0};
@@ -734,7 +734,7 @@ void cy_cpu_contract_prepare(const cy_machine *m, cy_program *p, cy_kernel_plan 
   bool attention = c->kind == CY_CONTRACT_ATTENTION;
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(k));
   contraction_plan *f = CY_NEW(arena, contraction_plan);
-  plan->form = f;
+  plan->schedule = f;
   plan->weight = attention ? 4000 : 1500;
   f->ints = !attention && by_groups(k);
   f->packed = !attention && is_packed(k, f);
@@ -778,7 +778,7 @@ static void set_epilogue(contraction_plan *f, cy_contraction_kind kind, const cy
 }
 
 void cy_cpu_contract_emit(cy_cg *cg, cy_kernel_plan *plan) {
-  contraction_plan *f = plan->form;
+  contraction_plan *f = plan->schedule;
   cy_contract_info info = {0};
   const cy_cg before = *cg;
   cy_variant_take(cg, plan->candidates);

@@ -4,7 +4,7 @@
  *
  * In:  a conv, matmul or recurrent of the graph with constant weights, before kernels exist. Out: cycles; the algorithm
  * is the one that the generators will choose. What work takes, cost.c tells. That holds for the layer without what fusion
- * puts into it, an activation or a residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it
+ * puts into it, an activation or a residual sum, which both compute alike. Rounding the result to 8 bits is not in it
  * either: whether that is needed depends on the layers around.
  */
 #include "codegen/cpu/conv/conv_int.h"
@@ -32,7 +32,7 @@ static double elements_of(const cy_graph *g, const cy_type *t, int n, const int6
   return elements;
 }
 
-typedef cy_factor_form arithmetic;
+typedef cy_factor_type arithmetic;
 
 /* With those that idle in vectors. Few columns share one (int_lane_reduce.c). */
 static double filled_columns(const cy_cg *cg, arithmetic f, int64_t n) {
@@ -275,7 +275,7 @@ static bool is_any(const char *name) {
   return true;
 }
 
-/* What the fastest form of convolution n in f32 was measured to take; 0: it was not. */
+/* What the fastest algorithm for convolution n in f32 was measured to take; 0: it was not. */
 static double measured_conv(const cy_cg *cg, const cy_graph *g, const cy_node_info *n) {
   if (!cg->choices || n->op != CY_OP_conv || type_of(g, n->in[0])->rank > 5)
     return 0;

@@ -46,7 +46,7 @@ static void take(cy_cg *cg, const variant *v) {
     memcpy((char *)&cg->model + v->column, &v->value, sizeof v->value);
 }
 
-/* Times the cycles of the usual form; 0: it is not tried. */
+/* Times the cycles of the usual plan; 0: it is not tried. */
 static double share_of(const cy_cg *cg, const cy_variants *v, const variant *x) {
   if (!x->tile.mr)
     return 1;

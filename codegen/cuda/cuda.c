@@ -119,18 +119,18 @@ static void release(cy_machine *m) { free(m->state); }
 /* ---- kernels ---- */
 
 /* For --explain. */
-static const char *algorithm(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena) {
-  switch (form->kind) {
+static const char *algorithm(const cy_machine *m, const cy_cuda_schedule *schedule, cy_arena *arena) {
+  switch (schedule->kind) {
   case CY_CUDA_GROUPS:
     return "groups";
   case CY_CUDA_ROWS:
-    return cy_cuda_rows_name(form, arena);
+    return cy_cuda_rows_name(schedule, arena);
   case CY_CUDA_COLUMNS:
-    return cy_arena_printf(arena, "columns by %d threads", form->group);
+    return cy_arena_printf(arena, "columns by %d threads", schedule->group);
   case CY_CUDA_SCATTER:
-    return cy_arena_printf(arena, "scatter by %d threads", form->group);
+    return cy_arena_printf(arena, "scatter by %d threads", schedule->group);
   case CY_CUDA_TILES:
-    return cy_cuda_contract_name(m, form, arena);
+    return cy_cuda_contract_name(m, schedule, arena);
   default:
     return "items";
   }
@@ -143,18 +143,18 @@ static const struct {
 
 static void prepare(const cy_machine *m, cy_program *p, cy_kernel_plan *plan) {
   const cy_cuda_machine *c = m->state;
-  cy_cuda_form *form = cy_cuda_schedule(m, plan->kernel);
-  plan->form = form;
+  cy_cuda_schedule *schedule = cy_cuda_schedule_make(m, plan->kernel);
+  plan->schedule = schedule;
   cy_arena *arena = cy_graph_arena(cy_kernel_graph(plan->kernel));
-  if (form->kind == CY_CUDA_TILES)
-    cy_cuda_contract_prepare(m, plan, form);
-  cy_cuda_offer_match(m, plan->kernel, form);
-  cy_cuda_lengths_prepare(p, plan->kernel, form);
-  plan->algorithm = algorithm(m, form, arena);
+  if (schedule->kind == CY_CUDA_TILES)
+    cy_cuda_contract_prepare(m, plan, schedule);
+  cy_cuda_offer_match(m, plan->kernel, schedule);
+  cy_cuda_lengths_prepare(p, plan->kernel, schedule);
+  plan->algorithm = algorithm(m, schedule, arena);
   for (int i = 0; i < CY_LIBRARIES; i++)
-    if (cy_cuda_offered_to(m, plan->kernel, form, i))
+    if (cy_cuda_offered_to(m, plan->kernel, schedule, i))
       plan->algorithm = cy_arena_printf(arena, "%s or %s", plan->algorithm, libraries[i].name);
-  plan->weight += (uint64_t)(form->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
+  plan->weight += (uint64_t)(schedule->kind == CY_CUDA_TILES ? 400 : 40) * (uint64_t)c->narch;
 }
 
 /* ---- sources and images ---- */
@@ -174,11 +174,11 @@ static char *print_source(const shard *s) {
     cy_no_memory();
   bool matrix = false;
   for (uint32_t i = 0; i < s->n; i++)
-    matrix |= cy_cuda_form_of(s->plans[i])->shared_bytes > 0;
+    matrix |= cy_cuda_schedule_of(s->plans[i])->shared_bytes > 0;
   fprintf(f, "%s%s", cy_cuda_prelude, matrix ? cy_cuda_prelude_matrix : "");
   for (uint32_t i = 0; i < s->n; i++) {
     cy_bug_context = s->plans[i]->symbol;
-    cy_cuda_print(f, s->plans[i]->kernel, cy_cuda_form_of(s->plans[i]), s->plans[i]->symbol);
+    cy_cuda_print(f, s->plans[i]->kernel, cy_cuda_schedule_of(s->plans[i]), s->plans[i]->symbol);
   }
   if (s->offered)
     cy_cuda_agree_print(f, s->plans[0]->symbol);
@@ -216,11 +216,11 @@ static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
   const shard *s = ctx;
   for (uint32_t i = 0; i < s->n; i++) {
     size_t length = strlen(s->plans[i]->symbol);
-    if (strncmp(s->plans[i]->symbol, function, length) || !cy_cuda_form_of(s->plans[i])->stages)
+    if (strncmp(s->plans[i]->symbol, function, length) || !cy_cuda_schedule_of(s->plans[i])->stages)
       continue;
     bool groups = !strcmp(function + length, "_tma");
     if (groups || !function[length])
-      return cy_cuda_matrix_opcode(cy_cuda_form_of(s->plans[i]), factor_type(s->plans[i]), groups, arch);
+      return cy_cuda_matrix_opcode(cy_cuda_schedule_of(s->plans[i]), factor_type(s->plans[i]), groups, arch);
   }
   return 0;
 }
@@ -229,14 +229,14 @@ static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
 static const cy_kernel_plan *most_demanding(const shard *s) {
   const cy_kernel_plan *max = s->plans[0];
   for (uint32_t i = 1; i < s->n; i++)
-    if (cy_cuda_form_of(s->plans[i])->min_arch > cy_cuda_form_of(max)->min_arch)
+    if (cy_cuda_schedule_of(s->plans[i])->min_arch > cy_cuda_schedule_of(max)->min_arch)
       max = s->plans[i];
   return max;
 }
 
 /* Does `arch` lack what the kernel multiplies by? Then a malloc'ed text. */
 static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
-  int min = cy_cuda_form_of(plan)->min_arch;
+  int min = cy_cuda_schedule_of(plan)->min_arch;
   char *text = NULL;
   if (arch.number >= min)
     return NULL;
@@ -250,7 +250,7 @@ static char *lacks(const cy_kernel_plan *plan, cy_cuda_arch arch) {
 
 static bool any_offered(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, int library) {
   for (uint32_t i = 0; i < n; i++)
-    if (cy_cuda_offered_to(m, plans[i].kernel, cy_cuda_form_of(&plans[i]), library))
+    if (cy_cuda_offered_to(m, plans[i].kernel, cy_cuda_schedule_of(&plans[i]), library))
       return true;
   return false;
 }
@@ -279,7 +279,7 @@ static int synchronous_row(cy_cuda_arch arch) {
 
 static bool multiplies_matrices(const cy_kernel_plan *plans, uint32_t n) {
   for (uint32_t i = 0; i < n; i++)
-    if (cy_cuda_form_of(&plans[i])->stages)
+    if (cy_cuda_schedule_of(&plans[i])->stages)
       return true;
   return false;
 }
@@ -288,7 +288,7 @@ static bool multiplies_matrices(const cy_kernel_plan *plans, uint32_t n) {
 static void warn_float8(cy_cuda_arch arch, const cy_kernel_plan *plans, uint32_t n, cy_diag_sink *diag) {
   bool any = false;
   for (uint32_t i = 0; i < n; i++)
-    any |= cy_cuda_form_of(&plans[i])->stages && cy_dtype_is_float8(factor_type(&plans[i]));
+    any |= cy_cuda_schedule_of(&plans[i])->stages && cy_dtype_is_float8(factor_type(&plans[i]));
   if (any && arch.number >= CY_CUDA_FLOAT8_ARCH && !cy_cuda_has_qmma(arch) && !(arch.number == 90 && arch.suffix))
     cy_diag_add(diag, CY_WARNING, NULL,
                 "on sm_%d%.1s mma.sync makes halves of floats of 8 bits before it multiplies them: expect the time of "
@@ -319,7 +319,7 @@ static void warn(const cy_machine *m, const cy_kernel_plan *plans, uint32_t n, c
   const cy_cuda_machine *c = m->state;
   for (int i = 0; i < CY_LIBRARIES; i++)
     if (m->libraries[i] == CY_LIBRARY_REQUIRE && !any_offered(m, plans, n, i))
-      cy_diag_add(diag, CY_WARNING, NULL, "%s=require asks for nothing: no %s has a form that %s is given",
+      cy_diag_add(diag, CY_WARNING, NULL, "%s=require asks for nothing: no %s is of a kind that %s is given",
                   libraries[i].option, libraries[i].kernels, libraries[i].name);
   for (int i = 0; i < c->narch && multiplies_matrices(plans, n); i++)
     warn_synchronous(c, c->arch[i], diag);
@@ -403,7 +403,7 @@ static int list_jobs(const cy_cuda_machine *c, shard *s, bool only_ptx, jobs *al
     }
     free(lack);
   }
-  all->job[all->n++] = (job){.arch = ptx_arch(c, cy_cuda_form_of(demanding)->min_arch), .ptx = true};
+  all->job[all->n++] = (job){.arch = ptx_arch(c, cy_cuda_schedule_of(demanding)->min_arch), .ptx = true};
   return rc;
 }
 
@@ -458,10 +458,10 @@ static int compile_all(const cy_machine *m, shard *s, bool only_ptx, cy_cuda_ima
 
 /* Of what blocks that share k hand on. */
 static int64_t shared_bytes(const cy_kernel_plan *plan) {
-  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  const cy_cuda_schedule *schedule = cy_cuda_schedule_of(plan);
   const cy_karg_info *args;
   cy_kernel_args(plan->kernel, &args);
-  return form->shares ? form->share_elems * cy_dtype_of(args[form->share_arg].dtype)->bits / 8 : 0;
+  return schedule->shares ? schedule->share_elems * cy_dtype_of(args[schedule->share_arg].dtype)->bits / 8 : 0;
 }
 
 static void describe_kernels(shard *s, const char *symbol) {
@@ -478,7 +478,7 @@ static int emit(const cy_machine *m, cy_kernel_plan **plans, uint32_t n, cy_code
                 char **out_error) {
   shard s = {plans, n, ((const cy_cuda_machine *)m->state)->arch[0], false};
   for (uint32_t i = 0; i < n; i++)
-    s.offered |= cy_cuda_form_of(plans[i])->offer != NULL;
+    s.offered |= cy_cuda_schedule_of(plans[i])->offer != NULL;
   cy_cuda_image images[18] = {{.bytes = NULL}};
   char symbol[128];
   int nimages = 0, rc = 0;
@@ -531,7 +531,7 @@ static cy_peak peak(const cy_machine *m, const cy_kernel_plan *plan) {
     if (peaks[i].arch <= c->arch[0].number)
       row = i;
   double flops = peaks[row].plain;
-  if (plan && cy_cuda_form_of(plan)->stages) {
+  if (plan && cy_cuda_schedule_of(plan)->stages) {
     cy_dtype t = factor_type(plan);
     int slower = synchronous_row(c->arch[0]);
     bool wide = cy_dtype_is_float(t) && !cy_dtype_is_float8(t); /* floats of 8 bits are as fast as integers */

@@ -2,7 +2,7 @@
 /* cuda_int.h - what the files of the CUDA target share.
  *
  * A kernel becomes one CUDA function whose parameters are its slots: a pointer per argument, then an i64 per size.
- * Which thread does what is a cy_cuda_form, chosen once (schedule.c) and used by the printer and by the launch:
+ * Which thread does what is a cy_cuda_schedule, chosen once (schedule.c) and used by the printer and by the launch:
  *
  *   items   a thread per item; an item is a task, one iteration of the lane loop that is the kernel's whole body, or,
  * of a
@@ -21,22 +21,22 @@
 
 #include "codegen/target.h"
 
-typedef enum cy_cuda_form_kind {
+typedef enum cy_cuda_schedule_kind {
   CY_CUDA_ITEMS,
   CY_CUDA_GROUPS,
   CY_CUDA_ROWS,
   CY_CUDA_COLUMNS,
   CY_CUDA_SCATTER,
   CY_CUDA_TILES
-} cy_cuda_form_kind;
+} cy_cuda_schedule_kind;
 
 typedef struct cy_cuda_tile {
   int m, n, k;            /* of the block */
   int thread_m, thread_n; /* results per thread; of matrix instructions: per warp */
 } cy_cuda_tile;
 
-typedef struct cy_cuda_form {
-  cy_cuda_form_kind kind;
+typedef struct cy_cuda_schedule {
+  cy_cuda_schedule_kind kind;
   int threads;          /* per block */
   int group;            /* GROUPS, ROWS: threads per task; 0: known when it runs; COLUMNS, SCATTER: per item */
   int columns;          /* COLUMNS, SCATTER: items of a block */
@@ -77,7 +77,7 @@ typedef struct cy_cuda_form {
   const uint8_t *varying; /* [symbols + 1] those that may change from step to step of a sequence, which the kernel reads
                              from memory; NULL: it depends on none (lengths.c) */
   uint64_t varying_args;  /* bit i: argument i begins at a place that may change */
-} cy_cuda_form;
+} cy_cuda_schedule;
 
 /* "89" is {89, 0}, "90a" is {90, 'a'}. */
 typedef struct cy_cuda_arch {
@@ -116,13 +116,13 @@ typedef struct cy_cuda_machine {
 } cy_cuda_machine;
 
 /* Of the kernel itself: dynamic shared memory of a block. */
-static inline int cy_cuda_shared_bytes(const cy_cuda_form *form, cy_cuda_arch arch) {
-  bool groups = arch.number == 90 && arch.suffix && form->group_shared_bytes;
-  return groups ? form->group_shared_bytes : form->shared_bytes;
+static inline int cy_cuda_shared_bytes(const cy_cuda_schedule *schedule, cy_cuda_arch arch) {
+  bool groups = arch.number == 90 && arch.suffix && schedule->group_shared_bytes;
+  return groups ? schedule->group_shared_bytes : schedule->shared_bytes;
 }
 
 /* ---- schedule.c ---- */
-cy_cuda_form *cy_cuda_schedule(const cy_machine *m, cy_kernel *k); /* in the graph's arena */
+cy_cuda_schedule *cy_cuda_schedule_make(const cy_machine *m, cy_kernel *k); /* in the graph's arena */
 
 /* ---- print_expr.c: expressions as C text ---- */
 
@@ -131,7 +131,7 @@ typedef struct cy_cu {
   FILE *out;
   cy_kernel *k;
   cy_graph *g;
-  const cy_cuda_form *form;
+  const cy_cuda_schedule *schedule;
   const cy_karg_info *args;
   uint32_t nargs;
   const cy_dim *dims;
@@ -157,7 +157,7 @@ typedef struct cy_cu {
   uint8_t *exchanged; /* [args] written and read: groups synchronise around stores */
 } cy_cu;
 
-void cy_cu_init(cy_cu *p, FILE *out, cy_kernel *k, const cy_cuda_form *form);
+void cy_cu_init(cy_cu *p, FILE *out, cy_kernel *k, const cy_cuda_schedule *schedule);
 void cy_cu_deinit(cy_cu *p);
 void cy_cu_line(cy_cu *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void cy_cu_open(cy_cu *p);                 /* { : what is computed from here on ... */
@@ -206,14 +206,14 @@ bool cy_cu_inverse_is_near(cy_kernel *k, cy_expr divisor);
 /* ---- lengths.c ---- */
 /* Bit i: the i-th symbol of the inputs may change from step to step of a sequence. */
 uint64_t cy_cuda_lengths(cy_program *p);
-void cy_cuda_lengths_prepare(cy_program *p, cy_kernel *k, cy_cuda_form *form);
-bool cy_cuda_slot_varies(cy_kernel *k, const cy_cuda_form *form, uint32_t slot);
+void cy_cuda_lengths_prepare(cy_program *p, cy_kernel *k, cy_cuda_schedule *schedule);
+bool cy_cuda_slot_varies(cy_kernel *k, const cy_cuda_schedule *schedule, uint32_t slot);
 /* The parameter behind the slots, and statements that begin the kernel with what it says: nothing for most kernels. */
 void cy_cu_lengths_param(cy_cu *p, FILE *out);
 void cy_cu_lengths_read(cy_cu *p);
 
 /* ---- print.c ---- */
-void cy_cuda_print(FILE *out, cy_kernel *k, const cy_cuda_form *form, const char *symbol);
+void cy_cuda_print(FILE *out, cy_kernel *k, const cy_cuda_schedule *schedule, const char *symbol);
 
 /* ---- print_stmt.c ---- */
 void cy_cu_params(cy_cu *p, FILE *out, bool names_only); /* the slots as a parameter list, without parentheses */
@@ -232,60 +232,60 @@ void cy_cu_locals(cy_cu *p);
 void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number);
 
 /* ---- vector.c ---- */
-/* Makes the items of a form larger where that can be. */
-void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form);
+/* Makes the items of a schedule larger where that can be. */
+void cy_cuda_vectorise(cy_kernel *k, cy_cuda_schedule *schedule);
 /* The same where lanes are a copy that crosses axes; false: they are none. */
-bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form);
+bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_schedule *schedule);
 /* The same for `body`, the epilogue of a contraction, along `var`: `vector` elements, of 32 bytes together at most, of
  * `max_stored` where they are stored; false: it cannot be. */
-bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, const cy_stmt *body, cy_var var, int vector,
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_schedule *schedule, const cy_stmt *body, cy_var var, int vector,
                             int max_stored);
 /* i64 <name> = the offset where the variable is `at`. */
 void cy_cu_offset_at(cy_cu *p, const char *name, cy_expr offset, cy_var var, const char *at);
 /* The elements of an item from `first` on. */
 void cy_cu_vector_items(cy_cu *p, const cy_stmt *body);
-/* The same of an item that is iterations of form->strip. */
+/* The same of an item that is iterations of schedule->strip. */
 void cy_cu_strip_items(cy_cu *p);
 
 /* ---- rows.c ---- */
-/* Makes the form that of rows; false: the kernel is none. Its loops may have one variable then. */
-bool cy_cuda_rows_schedule(const cy_machine *m, cy_kernel *k, cy_dim tasks, cy_cuda_form *form);
+/* Makes the schedule that of rows; false: the kernel is none. Its loops may have one variable then. */
+bool cy_cuda_rows_schedule(const cy_machine *m, cy_kernel *k, cy_dim tasks, cy_cuda_schedule *schedule);
 void cy_cuda_rows_print(cy_cu *p);
-const char *cy_cuda_rows_name(const cy_cuda_form *form, cy_arena *arena); /* for --explain */
+const char *cy_cuda_rows_name(const cy_cuda_schedule *schedule, cy_arena *arena); /* for --explain */
 
 /* ---- columns.c ---- */
-/* Makes the form that of columns, for a kernel whose items have this body; false: they do well alone. */
-bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_form *form);
+/* Makes the schedule that of columns, for a kernel whose items have this body; false: they do well alone. */
+bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_schedule *schedule);
 /* The body of one item, whose variables are there, and `live`: is there such an item. */
 void cy_cuda_columns_print(cy_cu *p, const cy_stmt *body);
 
 /* ---- scatter.c ---- */
-/* Makes the form that of scatter, for a kernel whose items have this body; false: it is none, or they do well alone. */
-bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_form *form);
+/* Makes the schedule that of scatter, for a kernel whose items have this body; false: it is none, or they do well alone. */
+bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_schedule *schedule);
 /* const i64 number = that of this thread's item, of `count`; and which part of it is the block's. */
 void cy_cuda_scatter_items(cy_cu *p);
 void cy_cuda_scatter_print(cy_cu *p, const cy_stmt *body);
 
 /* ---- tma.c ---- */
 /* Does <symbol>_tma stand beside the kernel? Known once contractions are prepared. */
-bool cy_cuda_tma(cy_kernel *k, const cy_cuda_form *form);
+bool cy_cuda_tma(cy_kernel *k, const cy_cuda_schedule *schedule);
 /* Blocks of a cluster of it; launched are a multiple of them. */
-int cy_cuda_tma_cluster(cy_kernel *k, const cy_cuda_form *form);
+int cy_cuda_tma_cluster(cy_kernel *k, const cy_cuda_schedule *schedule);
 
 /* ---- split.c ---- */
 /* Appends the argument that shares of k are bound to, if there are any. */
-void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form);
+void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_schedule *schedule);
 
 /* ---- contract.c ---- */
 /* Of the kernel by tensor maps: the map of its first or (b) second factor; of attention that of keys or values. */
-void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out);
+void cy_cuda_tma_tensor(cy_kernel *k, const cy_cuda_schedule *schedule, bool b, cy_cuda_tensor *out);
 bool cy_cuda_contract_supports(const cy_machine *m, cy_kernel *k);
 bool cy_cuda_contract_finds_maxima(const cy_machine *m, cy_kernel *k); /* may its epilogue store maxima? */
-void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
+void cy_cuda_contract_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule);
 void cy_cuda_contract_print(cy_cu *p, const char *symbol);
-const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_form *form, cy_arena *arena); /* for --explain */
-/* Has B packed where the generator wants that: appends the argument that the packed form is bound to. */
-void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_form *form);
+const char *cy_cuda_contract_name(const cy_machine *m, const cy_cuda_schedule *schedule, cy_arena *arena); /* for --explain */
+/* Has B packed where the generator wants that: appends the argument that the packed layout is bound to. */
+void cy_cuda_contract_prepare(const cy_machine *m, cy_kernel_plan *plan, cy_cuda_schedule *schedule);
 
 /* ---- packed.c ---- */
 uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset);
@@ -295,9 +295,9 @@ uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, in
 #define CY_CUDA_AGREE "_agree" /* ends the name of the kernel that compares two results (offers.c) */
 void cy_cuda_agree_print(FILE *out, const char *symbol);
 enum { CY_CUDA_PROBLEM_FIELDS = 71 };
-/* Sets form->offer if another library may compute this kernel. */
-void cy_cuda_offer_match(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
-bool cy_cuda_offered_to(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, int library);
+/* Sets schedule->offer if another library may compute this kernel. */
+void cy_cuda_offer_match(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule);
+bool cy_cuda_offered_to(const cy_machine *m, cy_kernel *k, const cy_cuda_schedule *schedule, int library);
 
 /* ---- nvrtc.c ---- */
 
@@ -358,10 +358,10 @@ enum {
 };
 /* Has mma.sync floats of 8 bits as they are? On sm_90 to sm_110 ptxas widens them to halves first. */
 static inline bool cy_cuda_has_qmma(cy_cuda_arch arch) { return arch.number == 89 || arch.number >= 120; }
-/* What the kernel of a form by matrix instructions multiplies factors of this type by; `groups`: the one by tensor maps. */
-static inline int cy_cuda_matrix_opcode(const cy_cuda_form *form, cy_dtype factor, bool groups, cy_cuda_arch arch) {
+/* What the kernel of a schedule by matrix instructions multiplies factors of this type by; `groups`: the one by tensor maps. */
+static inline int cy_cuda_matrix_opcode(const cy_cuda_schedule *schedule, cy_dtype factor, bool groups, cy_cuda_arch arch) {
   bool integers = !cy_dtype_is_float(factor), float8 = cy_dtype_is_float8(factor);
-  if (groups || (form->warpgroups && arch.number == 90 && arch.suffix))
+  if (groups || (schedule->warpgroups && arch.number == 90 && arch.suffix))
     return integers ? CY_CUDA_IGMMA : float8 ? CY_CUDA_QGMMA : CY_CUDA_HGMMA;
   return integers ? CY_CUDA_IMMA : float8 && cy_cuda_has_qmma(arch) ? CY_CUDA_QMMA : CY_CUDA_HMMA;
 }
@@ -377,6 +377,6 @@ bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const in
 /* ---- cuda.c ---- */
 /* prelude.S: in front of all kernels; behind it in front of those with matrix instructions */
 extern const char cy_cuda_prelude[], cy_cuda_prelude_matrix[];
-static inline const cy_cuda_form *cy_cuda_form_of(const cy_kernel_plan *plan) { return plan->form; }
+static inline const cy_cuda_schedule *cy_cuda_schedule_of(const cy_kernel_plan *plan) { return plan->schedule; }
 
 #endif

@@ -13,8 +13,8 @@
 
 /* Further kernels stand behind the plans' own, in the order of these: one that adds shares of k, one for sm_90a. */
 static uint32_t further(const cy_kernel_plan *plan) {
-  const cy_cuda_form *form = cy_cuda_form_of(plan);
-  return (form->shares > 0) + (form->kind == CY_CUDA_TILES && cy_cuda_tma(plan->kernel, form));
+  const cy_cuda_schedule *schedule = cy_cuda_schedule_of(plan);
+  return (schedule->shares > 0) + (schedule->kind == CY_CUDA_TILES && cy_cuda_tma(plan->kernel, schedule));
 }
 
 static int64_t first_further(const cy_host *h, const cy_kernel_plan *plan) {
@@ -45,17 +45,17 @@ static void store_tensor(cy_host *h, const cy_cuda_tensor *t, LLVMValueRef to) {
 /* A cyrt_cuda_tma in memory of the function; a null pointer where no kernel stands beside for sm_90a. */
 static LLVMValueRef tma_kernel(cy_host *h, const cy_kernel_plan *plan) {
   cy_cg *cg = h->cg;
-  const cy_cuda_form *form = cy_cuda_form_of(plan);
-  if (form->kind != CY_CUDA_TILES || !cy_cuda_tma(plan->kernel, form))
+  const cy_cuda_schedule *schedule = cy_cuda_schedule_of(plan);
+  if (schedule->kind != CY_CUDA_TILES || !cy_cuda_tma(plan->kernel, schedule))
     return LLVMConstNull(cg->ptr);
   LLVMValueRef to = cy_alloca(cg, sizeof(cyrt_cuda_tma));
-  cy_store(cg, cy_i64(cg, first_further(h, plan) + (form->shares > 0)), to, 8);
-  cy_store(cg, cy_host_dim(h, form->tma_blocks), cy_gepc(cg, to, offsetof(cyrt_cuda_tma, blocks)), 8);
-  cy_store(cg, cy_i64(cg, cy_cuda_tma_cluster(plan->kernel, form)), cy_gepc(cg, to, offsetof(cyrt_cuda_tma, cluster)),
+  cy_store(cg, cy_i64(cg, first_further(h, plan) + (schedule->shares > 0)), to, 8);
+  cy_store(cg, cy_host_dim(h, schedule->tma_blocks), cy_gepc(cg, to, offsetof(cyrt_cuda_tma, blocks)), 8);
+  cy_store(cg, cy_i64(cg, cy_cuda_tma_cluster(plan->kernel, schedule)), cy_gepc(cg, to, offsetof(cyrt_cuda_tma, cluster)),
            8);
   for (int b = 0; b < 2; b++) {
     cy_cuda_tensor t;
-    cy_cuda_tma_tensor(plan->kernel, form, b, &t);
+    cy_cuda_tma_tensor(plan->kernel, schedule, b, &t);
     store_tensor(h, &t,
                  cy_gepc(cg, to, (int64_t)(offsetof(cyrt_cuda_tma, tensor) + (size_t)b * sizeof(cyrt_cuda_box))));
   }
@@ -74,19 +74,19 @@ static LLVMValueRef problem(cy_host *h, const cy_dim *field) {
 
 static void launch(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
   cy_cg *cg = h->cg;
-  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  const cy_cuda_schedule *schedule = cy_cuda_schedule_of(plan);
   LLVMTypeRef params[7] = {cg->ptr, cg->i32, cg->ptr, cg->i64, cg->i64, cg->ptr, cg->ptr};
-  LLVMValueRef blocks = cy_host_dim(h, form->blocks), written = cy_host_writes_some(h, s);
+  LLVMValueRef blocks = cy_host_dim(h, schedule->blocks), written = cy_host_writes_some(h, s);
   if (written)
     blocks = cy_select(cg, written, blocks, cy_i64(cg, 0));
-  LLVMValueRef then_blocks = form->shares ? cy_host_dim(h, form->combine_blocks) : cy_i64(cg, 0);
+  LLVMValueRef then_blocks = schedule->shares ? cy_host_dim(h, schedule->combine_blocks) : cy_i64(cg, 0);
   LLVMValueRef args[7] = {h->fn.frame, cy_host_i32(h, plan - h->build->plans), cy_host_slots(h), blocks, then_blocks};
   args[5] = tma_kernel(h, plan);
   if (plan->dead_arg >= 0 && !plan->reads_dead) /* launches are compared slot by slot */
     cy_store(cg, LLVMConstNull(cg->ptr), cy_gepc(cg, args[2], (int64_t)sizeof(cyrt_slot) * plan->dead_arg), 8);
-  bool offered = form->offer != NULL;
+  bool offered = schedule->offer != NULL;
   if (offered)
-    args[6] = problem(h, form->offer);
+    args[6] = problem(h, schedule->offer);
   const char *name = offered ? "cyrt_cuda_choose_launch" : "cyrt_cuda_launch";
   cy_host_check(h, cy_call(cg, cy_host_declare(h, name, cg->i32, params, 6 + offered, false), args, 6 + offered));
 }
@@ -112,20 +112,20 @@ static LLVMValueRef call(cy_host *h, LLVMValueRef op, LLVMValueRef *a) {
 
 /* A byte for each slot: may it change from step to step? A null pointer where none may. */
 static LLVMValueRef varying_slots(cy_host *h, const cy_kernel_plan *plan, uint32_t slots) {
-  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  const cy_cuda_schedule *schedule = cy_cuda_schedule_of(plan);
   char *bytes = calloc(slots + 1, 1);
   if (!bytes)
     cy_no_memory();
   for (uint32_t i = 0; i < slots; i++)
-    bytes[i] = (char)cy_cuda_slot_varies(plan->kernel, form, i);
+    bytes[i] = (char)cy_cuda_slot_varies(plan->kernel, schedule, i);
   LLVMValueRef data = LLVMConstStringInContext2(h->cg->ctx, bytes, slots, 1);
   free(bytes);
-  return form->varying ? cy_host_constant(h, data) : LLVMConstNull(h->cg->ptr);
+  return schedule->varying ? cy_host_constant(h, data) : LLVMConstNull(h->cg->ptr);
 }
 
 /* A cyrt_cuda_kernel. suffix: "" for the plan's own, else of a further one. */
 static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const char *suffix) {
-  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  const cy_cuda_schedule *schedule = cy_cuda_schedule_of(plan);
   const cy_dim *dims;
   char symbol[sizeof plan->symbol + 16];
   uint32_t slots = cy_plan_first_dim(plan) + cy_kernel_dims(plan->kernel, &dims);
@@ -134,17 +134,17 @@ static LLVMValueRef kernel_row(cy_host *h, const cy_kernel_plan *plan, const cha
   LLVMValueRef row[11] = {cy_host_text(h, symbol),
                           cy_host_external(h, plan->code.images),
                           cy_host_i32(h, slots),
-                          cy_host_i32(h, own   ? form->threads
+                          cy_host_i32(h, own   ? schedule->threads
                                          : tma ? CY_CUDA_TMA_THREADS
                                                : CY_CUDA_COMBINE_THREADS),
-                          cy_host_i32(h, form->stripes),
-                          cy_host_i32(h, form->max_blocks ? form->max_blocks : INT32_MAX),
-                          cy_host_i32(h, own   ? form->shared_bytes
+                          cy_host_i32(h, schedule->stripes),
+                          cy_host_i32(h, schedule->max_blocks ? schedule->max_blocks : INT32_MAX),
+                          cy_host_i32(h, own   ? schedule->shared_bytes
                                          : tma ? CY_CUDA_TMA_SHARED
                                                : 0),
-                          cy_host_i32(h, own ? form->group_shared_bytes : 0),
+                          cy_host_i32(h, own ? schedule->group_shared_bytes : 0),
                           cy_host_i32(h, tma),
-                          cy_host_i32(h, own && form->shares ? first_further(h, plan) : 0),
+                          cy_host_i32(h, own && schedule->shares ? first_further(h, plan) : 0),
                           tma ? LLVMConstNull(h->cg->ptr) : varying_slots(h, plan, slots)};
   return LLVMConstStructInContext(h->cg->ctx, row, 11, 0);
 }
@@ -231,7 +231,7 @@ static int library_flags(const cy_host *h) {
   for (int i = 0; i < CY_LIBRARIES; i++) {
     bool any = false;
     for (uint32_t p = 0; p < h->build->nplans; p++)
-      any |= cy_cuda_offered_to(m, h->build->plans[p].kernel, cy_cuda_form_of(&h->build->plans[p]), i);
+      any |= cy_cuda_offered_to(m, h->build->plans[p].kernel, cy_cuda_schedule_of(&h->build->plans[p]), i);
     flags |= (any ? CYRT_CUDA_USE << i : 0) | (any && m->libraries[i] == CY_LIBRARY_REQUIRE ? CYRT_CUDA_REQUIRE << i : 0);
   }
   return flags;
@@ -247,10 +247,10 @@ static void describe(cy_host *h, LLVMValueRef *out_device, LLVMValueRef *out_dat
     rows[i] = kernel_row(h, &h->build->plans[i], "");
   for (uint32_t i = 0; i < nplans; i++) {
     const cy_kernel_plan *plan = &h->build->plans[i];
-    compared = compared || !cy_cuda_form_of(plan)->offer ? compared : plan;
-    if (cy_cuda_form_of(plan)->shares)
+    compared = compared || !cy_cuda_schedule_of(plan)->offer ? compared : plan;
+    if (cy_cuda_schedule_of(plan)->shares)
       rows[n++] = kernel_row(h, plan, "_combine");
-    if (further(plan) > (cy_cuda_form_of(plan)->shares > 0))
+    if (further(plan) > (cy_cuda_schedule_of(plan)->shares > 0))
       rows[n++] = kernel_row(h, plan, "_tma");
   }
   bool offered = compared != NULL;

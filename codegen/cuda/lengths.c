@@ -97,49 +97,49 @@ static void note_binds(void *ctx, cy_step *s) {
       b->args |= (uint64_t)1 << i;
 }
 
-bool cy_cuda_slot_varies(cy_kernel *k, const cy_cuda_form *form, uint32_t slot) {
+bool cy_cuda_slot_varies(cy_kernel *k, const cy_cuda_schedule *schedule, uint32_t slot) {
   const cy_dim *dims;
   uint32_t nargs = cy_kernel_args(k, NULL);
-  if (!form->varying)
+  if (!schedule->varying)
     return false;
   if (slot < nargs)
-    return slot < MAX_VARYING_ARGS && form->varying_args >> slot & 1;
+    return slot < MAX_VARYING_ARGS && schedule->varying_args >> slot & 1;
   cy_kernel_dims(k, &dims);
-  return varies(cy_kernel_graph(k), form->varying, dims[slot - nargs]);
+  return varies(cy_kernel_graph(k), schedule->varying, dims[slot - nargs]);
 }
 
-void cy_cuda_lengths_prepare(cy_program *p, cy_kernel *k, cy_cuda_form *form) {
+void cy_cuda_lengths_prepare(cy_program *p, cy_kernel *k, cy_cuda_schedule *schedule) {
   const cy_dim *dims;
   uint32_t ndims = cy_kernel_dims(k, &dims);
   binding b = {p->g, k, varying_symbols(p), 0};
   if (!b.varying)
     return;
   cy_steps_visit(p->steps, note_binds, &b);
-  bool any = b.args || varies(p->g, b.varying, form->blocks);
+  bool any = b.args || varies(p->g, b.varying, schedule->blocks);
   for (uint32_t i = 0; i < ndims && !any; i++)
     any = varies(p->g, b.varying, dims[i]);
   if (any) {
-    form->varying = b.varying;
-    form->varying_args = b.args;
+    schedule->varying = b.varying;
+    schedule->varying_args = b.args;
   }
 }
 
 void cy_cu_lengths_param(cy_cu *p, FILE *out) {
-  if (p->form->varying)
+  if (p->schedule->varying)
     fputs(", const i64 *CY_RESTRICT lengths", out);
 }
 
 void cy_cu_lengths_read(cy_cu *p) {
-  const cy_cuda_form *form = p->form;
-  bool takes_turns = form->kind == CY_CUDA_GROUPS || form->kind == CY_CUDA_ROWS; /* blocks, which stride by the grid */
-  if (!form->varying)
+  const cy_cuda_schedule *schedule = p->schedule;
+  bool takes_turns = schedule->kind == CY_CUDA_GROUPS || schedule->kind == CY_CUDA_ROWS; /* blocks, which stride by the grid */
+  if (!schedule->varying)
     return;
   cy_cu_line(p, "if (lengths) {");
   cy_cu_open(p);
   cy_cu_line(p, takes_turns ? "if (lengths[0] == 0)" : "if (CY_BLOCK >= lengths[0])");
   cy_cu_line(p, "  return;");
   for (uint32_t i = 0; i < p->nargs + p->ndims; i++) {
-    if (!cy_cuda_slot_varies(p->k, form, i))
+    if (!cy_cuda_slot_varies(p->k, schedule, i))
       continue;
     if (i >= p->nargs)
       cy_cu_line(p, "size%u += lengths[%u];", i - p->nargs, i + 1);

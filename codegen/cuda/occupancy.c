@@ -34,12 +34,12 @@ static int resident(const cy_cuda_limits *row, int registers, int shared, int th
 }
 
 /* Of products by tiles: what all tiles multiply, empty or not; else 0. */
-static double multiplied(const cy_kernel_plan *plan, const cy_cuda_form *form, const int64_t *syms) {
+static double multiplied(const cy_kernel_plan *plan, const cy_cuda_schedule *schedule, const int64_t *syms) {
   cy_graph *g = cy_kernel_graph(plan->kernel);
   const cy_contraction *c = cy_kernel_contraction(plan->kernel);
   bool tma = plan->code.tma;
-  int64_t m = tma ? 128 : form->tile.m, n = tma ? form->tma_n : form->tile.n;
-  if (form->kind != CY_CUDA_TILES || c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || m < 1 || n < 1)
+  int64_t m = tma ? 128 : schedule->tile.m, n = tma ? schedule->tma_n : schedule->tile.n;
+  if (schedule->kind != CY_CUDA_TILES || c->kind == CY_CONTRACT_NONE || c->kind == CY_CONTRACT_ATTENTION || m < 1 || n < 1)
     return 0;
   cy_cu_sizes s = cy_cu_sizes_of(plan->kernel);
   double rows = (double)cy_round_up(cy_dim_eval(g, s.m, syms), m),
@@ -52,25 +52,25 @@ static double multiplied(const cy_kernel_plan *plan, const cy_cuda_form *form, c
 
 bool cy_cuda_occupancy(const cy_machine *m, const cy_kernel_plan *plan, const int64_t *syms, char *text, size_t size) {
   const cy_cuda_machine *c = m->state;
-  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  const cy_cuda_schedule *schedule = cy_cuda_schedule_of(plan);
   const cy_kernel_code *code = &plan->code;
   cy_graph *g = cy_kernel_graph(plan->kernel);
   const cy_cuda_limits *row = cy_cuda_limits_of(c->arch[0].number);
   if (!code->registers)
     return false;
-  int threads = code->tma ? CY_CUDA_TMA_THREADS : form->threads;
-  int shared = code->static_shared + (code->tma ? CY_CUDA_TMA_SHARED : cy_cuda_shared_bytes(form, c->arch[0]));
+  int threads = code->tma ? CY_CUDA_TMA_THREADS : schedule->threads;
+  int shared = code->static_shared + (code->tma ? CY_CUDA_TMA_SHARED : cy_cuda_shared_bytes(schedule, c->arch[0]));
   int per = resident(row, code->registers, shared, threads), at_once = per * row->count;
-  double blocks = (double)cy_dim_eval(g, code->tma ? form->tma_blocks : form->blocks, syms);
+  double blocks = (double)cy_dim_eval(g, code->tma ? schedule->tma_blocks : schedule->blocks, syms);
   snprintf(text, size,
            "%d registers, %.1f KB shared, %d block%s of %d threads per multiprocessor; %.0f %s, %.1f waves of %d",
            code->registers, shared / 1024.0, per, per == 1 ? "" : "s", threads, blocks, code->tma ? "tiles" : "blocks",
            at_once ? blocks / at_once : 0, at_once);
-  double flop = multiplied(plan, form, syms);
+  double flop = multiplied(plan, schedule, syms);
   size_t n = strlen(text);
   if (flop > 0)
     n += (size_t)snprintf(text + n, size - n, "; multiplies %.3f MFLOP", flop / 1e6);
-  int64_t adding = form->shares && !code->tma ? cy_dim_eval(g, form->combine_blocks, syms) : 0;
+  int64_t adding = schedule->shares && !code->tma ? cy_dim_eval(g, schedule->combine_blocks, syms) : 0;
   if (adding > 0 && n < size)
     snprintf(text + n, size - n, "; %lld block%s add%s shares", (long long)adding, adding == 1 ? "" : "s",
              adding == 1 ? "s" : "");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* offers.c - which kernels cuDNN and cuBLASLt may stand in for when the model runs, and what they are told of them.
  *
- * In: a contraction kernel and its form. Out: the fields of a cyrt_cuda_problem (runtime/cuda/cuda_problem.h) as sizes, which
+ * In: a contraction kernel and its schedule. Out: the fields of a cyrt_cuda_problem (runtime/cuda/cuda_problem.h) as sizes, which
  * the host program fills in and hands to the runtime with the launch of the kernel. Each kind is matched in a file of its
  * own: matrix/conv.c, matrix/product.c, attention/attention_cudnn.c.
  */
@@ -40,31 +40,31 @@ static const char agree_text[] =
 
 void cy_cuda_agree_print(FILE *out, const char *symbol) { fprintf(out, agree_text, symbol, CYTO_F32, CYTO_F16); }
 
-static bool match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
+static bool match(const cy_machine *m, cy_kernel *k, const cy_cuda_schedule *schedule, cy_dim field[CY_CUDA_PROBLEM_FIELDS]) {
   switch (cy_kernel_contraction(k)->kind) {
   case CY_CONTRACT_ATTENTION:
     return cy_cu_library_on(m, CYRT_CUDA_CUDNN) && cy_cu_attention_match(k, field);
   case CY_CONTRACT_MATMUL:
-    return cy_cu_product_match(m, k, form, field);
+    return cy_cu_product_match(m, k, schedule, field);
   default:
-    return cy_cu_conv_match(m, k, form, false, field);
+    return cy_cu_conv_match(m, k, schedule, false, field);
   }
 }
 
-void cy_cuda_offer_match(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+void cy_cuda_offer_match(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule) {
   cy_dim field[CY_CUDA_PROBLEM_FIELDS];
-  if (form->kind != CY_CUDA_TILES || !match(m, k, form, field))
+  if (schedule->kind != CY_CUDA_TILES || !match(m, k, schedule, field))
     return;
   cy_dim *kept = CY_NEW_ARRAY(cy_graph_arena(cy_kernel_graph(k)), cy_dim, CY_CUDA_PROBLEM_FIELDS);
   memcpy(kept, field, sizeof field);
-  form->offer = kept;
+  schedule->offer = kept;
 }
 
 /* Convolutions of several taps, transposed ones and attention are cuDNN's, products both libraries' unless they cannot be
  * convolutions. */
-bool cy_cuda_offered_to(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, int library) {
+bool cy_cuda_offered_to(const cy_machine *m, cy_kernel *k, const cy_cuda_schedule *schedule, int library) {
   const cy_contraction *c = cy_kernel_contraction(k);
-  if (!form->offer || !cy_cu_library_on(m, library))
+  if (!schedule->offer || !cy_cu_library_on(m, library))
     return false;
   if (library == CYRT_CUDA_CUBLASLT)
     return c->kind == CY_CONTRACT_MATMUL;

@@ -42,14 +42,14 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
          n >= 8;
 }
 
-static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+static void make_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule) {
   cy_cu_sizes s = cy_cu_sizes_of(k);
-  form->kind = CY_CUDA_TILES;
-  form->threads = THREADS;
-  form->max_blocks = INT32_MAX / 128; /* rows and columns are counted in 32 bits */
-  form->tile = *choose_tile(k, &s, cy_cu_wanted_blocks(m));
-  form->blocks = cy_cu_tiles(cy_kernel_graph(k), &s, form->tile.m, form->tile.n);
-  cy_cu_split_schedule(m, k, form);
+  schedule->kind = CY_CUDA_TILES;
+  schedule->threads = THREADS;
+  schedule->max_blocks = INT32_MAX / 128; /* rows and columns are counted in 32 bits */
+  schedule->tile = *choose_tile(k, &s, cy_cu_wanted_blocks(m));
+  schedule->blocks = cy_cu_tiles(cy_kernel_graph(k), &s, schedule->tile.m, schedule->tile.n);
+  cy_cu_split_schedule(m, k, schedule);
 }
 
 /* ---- printing: elements ---- */
@@ -142,7 +142,7 @@ static const char tile_loop[] =
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
-  const cy_cuda_tile *t = &p->form->tile;
+  const cy_cuda_tile *t = &p->schedule->tile;
   char zero_a[40] = "", zero_b[200] = "";
   cy_cu_contract_begin(&q, p, symbol);
   cy_cu_split_begin(&q);
@@ -160,19 +160,19 @@ static void print(cy_cu *p, const char *symbol) {
     cy_cu_blocks_end(&q);
   } else {
     print_element(&q, "CY_INLINE $T $S_b($P, int z, int k, int n) {\n", "  const i64 at = $S_b_at($N, z, k, n);\n",
-                  cy_cu_b_arg(p->form, q.c), zero_b);
+                  cy_cu_b_arg(p->schedule, q.c), zero_b);
   }
   bool along = a_along_k(p->g, q.c);
-  fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
+  fprintf(p->out, "CY_KERNEL(%d) ", p->schedule->threads);
   cy_cu_function_open(&q, "$S($Q$L) {\n");
   cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, TM = %d, TN = %d, NT = %d, TX = BN / TN, TY = BM / TM };", t->m,
-             t->n, t->k, t->thread_m, t->thread_n, p->form->threads);
+             t->n, t->k, t->thread_m, t->thread_n, p->schedule->threads);
   cy_cu_line(p, "enum { A_ALONG_K = %d, B_ALONG_K = %d, A_ROWS = %d };", along, b_along_k(p->g, q.c),
-             along ? t->m * t->k / p->form->threads : 1);
+             along ? t->m * t->k / p->schedule->threads : 1);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, ALL_K = (int)%s;", q.m, q.n, q.k);
   cy_cu_contract_text(&q, tile_loop);
   cy_cu_function_close(&q);
   cy_cu_split_end(&q);
 }
 
-const cy_cu_generator cy_cu_plain = {"tiles", supports, schedule, print, NULL};
+const cy_cu_generator cy_cu_plain = {"tiles", supports, make_schedule, print, NULL};

@@ -65,8 +65,8 @@ typedef struct cy_cu_range {
   int64_t min, max; /* min > max: not computed yet */
 } range;
 
-void cy_cu_init(cy_cu *p, FILE *out, cy_kernel *k, const cy_cuda_form *form) {
-  *p = (cy_cu){.out = out, .k = k, .g = cy_kernel_graph(k), .form = form, .group = 1};
+void cy_cu_init(cy_cu *p, FILE *out, cy_kernel *k, const cy_cuda_schedule *schedule) {
+  *p = (cy_cu){.out = out, .k = k, .g = cy_kernel_graph(k), .schedule = schedule, .group = 1};
   p->nargs = cy_kernel_args(k, &p->args);
   p->ndims = cy_kernel_dims(k, &p->dims);
   p->nexprs = cy_expr_count(k) + 1;
@@ -241,7 +241,7 @@ void cy_cu_identity(cy_op op, cy_dtype t, char *out, size_t cap) {
   snprintf(out, cap, "%s", constant(t, cy_scalar_neutral(op, t)));
 }
 
-/* ---- storage form ---- */
+/* ---- storage type ---- */
 
 static bool has_codec(cy_dtype t) { return small_float(t); }
 
@@ -290,21 +290,21 @@ void cy_cu_store(cy_cu *p, cy_karg arg, const char *offset, const char *value) {
 /* A narrow float: v made representable. */
 static const char *rounded(cy_dtype t, const char *v) { return small_float(t) ? decoded(t, cy_cu_encoded(t, v)) : v; }
 
-/* ---- the forms of elementwise.def ---- */
+/* ---- the expressions of elementwise.def ---- */
 
-typedef struct form {
+typedef struct schedule {
   const char *real, *integer;
-} form;
+} schedule;
 
-static form form_of(cy_op op) {
+static schedule form_of(cy_op op) {
   switch (op) {
 #define EW_OP(name, inputs, flags, attributes, cost, real, integer, llvm_real, llvm_integer, cuda_real, cuda_integer)  \
   case CY_OP_##name:                                                                                                   \
-    return (form){cuda_real, cuda_integer};
+    return (schedule){cuda_real, cuda_integer};
 #include "ir/elementwise.def"
 #undef EW_OP
   default:
-    return (form){"", ""};
+    return (schedule){"", ""};
   }
 }
 
@@ -334,7 +334,7 @@ static const char *word_of(char c, cy_dtype t) {
 
 /* The operation of elements of type t by its template. */
 static const char *filled(cy_op op, cy_dtype t, const char *const *a) {
-  form f = form_of(op);
+  schedule f = form_of(op);
   const char *from = class_of(t) == 'F' ? f.real : f.integer, *next;
   if (!*from)
     cy_bug("op '%s' on %s in a kernel", cy_op_of(op)->name, cy_dtype_of(t)->name);

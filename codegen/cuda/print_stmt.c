@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print_stmt.c - parts of a kernel as C text that all forms have: parameters, coordinates, statements.
+/* print_stmt.c - parts of a kernel as C text that all schedules have: parameters, coordinates, statements.
  *
  * In:  a kernel being printed; p->group threads walk statements together. Out: C text. A lane loop is distributed in steps of
  *      the group, its reductions go to partials p<i> that are combined by shuffles (and, for a whole block, through shared
@@ -61,7 +61,7 @@ void cy_cu_unravel(cy_cu *p, const cy_var *vars, uint32_t n, const char *number)
 }
 
 void cy_cu_count(cy_cu *p, const char *name, const cy_var *vars, uint32_t n, const cy_stmt *lanes) {
-  __int128 upper = p->form->threads;
+  __int128 upper = p->schedule->threads;
   fprintf(p->out, "%*sconst i64 %s = (i64)1", p->indent, "", name);
   for (uint32_t i = 0; i < n + (lanes != NULL); i++) {
     cy_dim extent = cy_kernel_var(p->k, i < n ? vars[i] : lanes->var)->extent;
@@ -71,7 +71,7 @@ void cy_cu_count(cy_cu *p, const char *name, const cy_var *vars, uint32_t n, con
     fprintf(p->out, " * %s", cy_cu_dim(p, extent));
   }
   fprintf(p->out, ";\n");
-  p->wide = upper > INT32_MAX - p->form->threads;
+  p->wide = upper > INT32_MAX - p->schedule->threads;
 }
 
 /* ---- lane loops of groups ---- */
@@ -233,7 +233,7 @@ static void print_for(cy_cu *p, const cy_stmt *s) {
     return;
   }
   uint32_t mark = p->nlog;
-  if (p->form->kind == CY_CUDA_GROUPS && only_accumulators(s->body))
+  if (p->schedule->kind == CY_CUDA_GROUPS && only_accumulators(s->body))
     cy_cu_line(p, "CY_UNROLL_BY(%d)", LOADS_AHEAD);
   cy_cu_line(p, "for (%s v%u = 0; v%u < %s; v%u++) {", cy_cu_var_type(p, s->var), s->var, s->var,
              cy_cu_dim(p, cy_kernel_var(p->k, s->var)->extent), s->var);

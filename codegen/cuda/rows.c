@@ -9,7 +9,7 @@
  * warps: always in the same order.
  *
  * All lane loops get one variable, so that equal loads of several passes are one expression. Where the length is a
- * symbol, the kernel has a form for short, middle and long rows and takes one when it runs.
+ * symbol, the kernel has a schedule for short, middle and long rows and takes one when it runs.
  */
 #include "codegen/cuda/cuda_int.h"
 
@@ -171,7 +171,7 @@ static void widen(study *s, cy_karg arg) {
 
 /* Loads that loop number `pass` does in any case. */
 static void find_loads(study *s, cy_expr e, uint32_t pass) {
-  const cy_expr_info x = *cy_expr_of(s->k, e); /* a copy: affine forms may add expressions */
+  const cy_expr_info x = *cy_expr_of(s->k, e); /* a copy: affine sums may add expressions */
   if (e >= s->r->exprs || s->seen[e] >> pass & 1)
     return;
   s->seen[e] |= 1u << pass;
@@ -241,7 +241,7 @@ enum {
   VECTOR_BYTES = 16
 };
 
-static void choose_group(const study *s, const cy_machine *m, cy_dim tasks, int64_t length, cy_cuda_form *f) {
+static void choose_group(const study *s, const cy_machine *m, cy_dim tasks, int64_t length, cy_cuda_schedule *f) {
   rows *r = s->r;
   int quarters = held_quarters(s);
   int64_t min, max;
@@ -265,7 +265,7 @@ static void choose_group(const study *s, const cy_machine *m, cy_dim tasks, int6
 }
 
 /* A warp for what it can hold, a block for the rest: as many blocks as the longer rows want, up to one per row. */
-static void choose_symbolic(const study *s, cy_dim tasks, cy_dim length, cy_cuda_form *f) {
+static void choose_symbolic(const study *s, cy_dim tasks, cy_dim length, cy_cuda_schedule *f) {
   int quarters = held_quarters(s), elements = quarters > 8 ? SYMBOLIC_ITERATIONS * 8 / quarters : SYMBOLIC_ITERATIONS;
   s->r->chunks = elements > s->r->vector ? elements / s->r->vector : 1;
   f->group = 0;
@@ -276,7 +276,7 @@ static void choose_symbolic(const study *s, cy_dim tasks, cy_dim length, cy_cuda
   f->blocks = cy_dim_min(s->g, tasks, cy_dim_add(s->g, warps, more));
 }
 
-bool cy_cuda_rows_schedule(const cy_machine *m, cy_kernel *k, cy_dim tasks, cy_cuda_form *f) {
+bool cy_cuda_rows_schedule(const cy_machine *m, cy_kernel *k, cy_dim tasks, cy_cuda_schedule *f) {
   cy_graph *g = cy_kernel_graph(k);
   cy_arena *arena = cy_graph_arena(g);
   study s = {.k = k, .g = g};
@@ -312,7 +312,7 @@ bool cy_cuda_rows_schedule(const cy_machine *m, cy_kernel *k, cy_dim tasks, cy_c
   return true;
 }
 
-const char *cy_cuda_rows_name(const cy_cuda_form *f, cy_arena *arena) {
+const char *cy_cuda_rows_name(const cy_cuda_schedule *f, cy_arena *arena) {
   const rows *r = f->rows;
   if (!f->group)
     return cy_arena_printf(arena, "rows by warp or block, %d held", r->chunks * r->vector);
@@ -569,11 +569,11 @@ static void print_row(variant *v) {
 static void print_variant(cy_cu *p, int threads, int chunks) {
   const cy_var *grid;
   uint32_t n = cy_kernel_grid(p->k, &grid);
-  variant v = {.p = p, .r = p->form->rows, .threads = threads, .chunks = chunks};
+  variant v = {.p = p, .r = p->schedule->rows, .threads = threads, .chunks = chunks};
   cy_dim extent = cy_kernel_var(p->k, v.r->var)->extent;
   snprintf(v.length, sizeof v.length, "%s", cy_cu_dim(p, extent));
   v.whole = cy_dim_is_const(p->g, extent, NULL); /* the vector divides it then */
-  int together = p->form->threads / threads;
+  int together = p->schedule->threads / threads;
   const char *type = p->wide ? "i64" : "int";
   cy_cu_line(p, "const int lane = CY_TID %% %d;", threads);
   if (threads < WARP_SIZE) { /* the rows of a warp go on together: shuffles want all of it */
@@ -594,12 +594,12 @@ static void print_variant(cy_cu *p, int threads, int chunks) {
 }
 
 void cy_cuda_rows_print(cy_cu *p) {
-  const rows *r = p->form->rows;
+  const rows *r = p->schedule->rows;
   const cy_var *grid;
   uint32_t n = cy_kernel_grid(p->k, &grid);
   cy_cu_count(p, "count", grid, n, NULL);
-  if (p->form->group) {
-    print_variant(p, p->form->group, r->chunks);
+  if (p->schedule->group) {
+    print_variant(p, p->schedule->group, r->chunks);
     return;
   }
   char length[64];

@@ -88,7 +88,7 @@ static cy_dim owners(cy_graph *g, cy_dim items) {
   return cy_dim_max(g, cy_dim_min(g, shares, max), cy_dim_const(g, MIN_OWNERS));
 }
 
-bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_form *f) {
+bool cy_cuda_scatter_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_schedule *f) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_stmt *store = only_store(body);
   const cy_karg_info *args;
@@ -129,7 +129,7 @@ static void print_places(cy_cu *p, const cy_stmt *store, const cy_var *vars, uin
   cy_cu_unravel(p, vars, n, "iteration");
   char place[192];
   snprintf(place, sizeof place, "%s", cy_cu_value(p, store->offset));
-  cy_cu_line(p, "const u32 mixed = (u32)((u64)(%s) / %d) * 2654435761u >> 16;", place, p->form->columns);
+  cy_cu_line(p, "const u32 mixed = (u32)((u64)(%s) / %d) * 2654435761u >> 16;", place, p->schedule->columns);
   cy_cu_line(p, "at[u] = inside && (int)(mixed * (u32)owners >> 16) == owner ? %s : -1;", place);
   cy_cu_line(p, "own += at[u] >= 0;");
   cy_cu_close(p, mark);
@@ -138,7 +138,7 @@ static void print_places(cy_cu *p, const cy_stmt *store, const cy_var *vars, uin
 
 /* next: how many places of a column strands before this one have; all: how many all have. */
 static void print_counts(cy_cu *p) {
-  int columns = p->form->columns;
+  int columns = p->schedule->columns;
   cy_cu_line(p, "int next = 0, all = own;");
   cy_cu_line(p, "CY_UNROLL");
   cy_cu_line(p, "for (int m = %d; m < 32; m *= 2) {", columns);
@@ -165,7 +165,7 @@ static void print_counts(cy_cu *p) {
 /* The list of a column: places, and what goes there. */
 static void print_list(cy_cu *p, cy_expr update, bool kept, const cy_var *vars, uint32_t n, const char *type) {
   uint32_t mark = p->nlog;
-  int columns = p->form->columns;
+  int columns = p->schedule->columns;
   cy_cu_line(p, "CY_UNROLL");
   cy_cu_line(p, "for (int u = 0; u < %d; u++) {", EACH);
   cy_cu_open(p);
@@ -189,14 +189,14 @@ static void print_iterations(cy_cu *p, const cy_stmt *store, const effect *e, bo
   char text[192];
   cy_cu_line(p, "for (; j < all; j++) {");
   cy_cu_open(p);
-  cy_cu_line(p, "if (places[j * %d + column] != place)", p->form->columns);
+  cy_cu_line(p, "if (places[j * %d + column] != place)", p->schedule->columns);
   cy_cu_line(p, "  continue;");
   if (e->old) {
     cy_cu_decode(t, "element", text, sizeof text);
     cy_cu_bind(p, e->old, text);
   }
   if (kept) {
-    snprintf(text, sizeof text, "updates[j * %d + column]", p->form->columns);
+    snprintf(text, sizeof text, "updates[j * %d + column]", p->schedule->columns);
     cy_cu_bind(p, e->update, text);
   }
   snprintf(text, sizeof text, "%s", cy_cu_value(p, store->value));
@@ -207,8 +207,8 @@ static void print_iterations(cy_cu *p, const cy_stmt *store, const effect *e, bo
 
 static void print_stores(cy_cu *p, const cy_stmt *store, const effect *e, bool kept) {
   const char *type = cy_cu_storage(p->args[store->arg].dtype);
-  int columns = p->form->columns;
-  cy_cu_line(p, "for (int i = strand; i < all; i += %d) {", p->form->group);
+  int columns = p->schedule->columns;
+  cy_cu_line(p, "for (int i = strand; i < all; i += %d) {", p->schedule->group);
   cy_cu_open(p);
   cy_cu_line(p, "const i64 place = places[i * %d + column];", columns);
   cy_cu_line(p, "int j = 0;");
@@ -235,13 +235,13 @@ void cy_cuda_scatter_print(cy_cu *p, const cy_stmt *body) {
   for (const cy_stmt *s = body; s != store; s = s->body)
     vars[n++] = s->var;
   bool kept = cy_expr_of(p->k, e.update)->op != CY_X_CONST;
-  int tile = THREADS / p->form->columns * EACH;
+  int tile = THREADS / p->schedule->columns * EACH;
   cy_cu_count(p, "iterations", vars, n, NULL);
   const char *type = p->wide ? "i64" : "int";
   cy_cu_line(p, "CY_SHARED i64 places[%d];", THREADS * EACH);
   if (kept)
     cy_cu_line(p, "CY_SHARED %s updates[%d];", cy_cu_type(cy_expr_of(p->k, e.update)->dtype), THREADS * EACH);
-  cy_cu_line(p, "CY_SHARED int counts[%d];", WARPS * p->form->columns);
+  cy_cu_line(p, "CY_SHARED int counts[%d];", WARPS * p->schedule->columns);
   cy_cu_line(p, "for (%s begin = 0; begin < iterations; begin += %d) {", type, tile);
   cy_cu_open(p);
   cy_cu_line(p, "const %s first = begin + strand * %d;", type, EACH);
@@ -256,7 +256,7 @@ void cy_cuda_scatter_print(cy_cu *p, const cy_stmt *body) {
 }
 
 void cy_cuda_scatter_items(cy_cu *p) {
-  const cy_cuda_form *f = p->form;
+  const cy_cuda_schedule *f = p->schedule;
   cy_cu_line(p, "const i64 shares = (%d + count - 1) / count, most = shares < %d ? shares : %d;", ALL_BLOCKS,
              MAX_OWNERS, MAX_OWNERS);
   cy_cu_line(p, "const int owners = (int)(most > %d ? most : %d);", MIN_OWNERS, MIN_OWNERS);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.c - which thread does what: the form of a plain loop kernel on the GPU.
+/* schedule.c - which thread does what: the schedule of a plain loop kernel on the GPU.
  *
- * In: a kernel whose lane loops lowering has chosen. Out: a cy_cuda_form. Thread per item wherever nothing is shared
+ * In: a kernel whose lane loops lowering has chosen. Out: a cy_cuda_schedule. Thread per item wherever nothing is shared
  * between the iterations of a lane loop (columns.c, scatter.c: several threads, where items are few and have long loops
  * of their own); a group of threads per task where a lane loop reduces, is followed by others, or works on scratch
  * (rows.c, if it can). Lanes always go to neighbouring threads, so what is contiguous along the lanes is coalesced.
@@ -96,9 +96,9 @@ static const cy_stmt *only_lanes(cy_kernel *k, const contents *c) {
   return NULL;
 }
 
-/* ---- forms ---- */
+/* ---- schedules ---- */
 
-static void items(const cy_machine *m, cy_kernel *k, cy_cuda_form *f, const cy_stmt *lanes, const contents *c) {
+static void items(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *f, const cy_stmt *lanes, const contents *c) {
   cy_graph *g = cy_kernel_graph(k);
   cy_dim n = cy_kernel_tasks(k);
   f->kind = CY_CUDA_ITEMS;
@@ -123,7 +123,7 @@ static void items(const cy_machine *m, cy_kernel *k, cy_cuda_form *f, const cy_s
 }
 
 /* Scratch goes to shared memory as long as there is room, the rest to stripes of global memory. */
-static void place_scratch(cy_kernel *k, cy_cuda_form *f) {
+static void place_scratch(cy_kernel *k, cy_cuda_schedule *f) {
   const cy_karg_info *args;
   uint32_t n = cy_kernel_args(k, &args);
   int64_t room = SHARED_BYTES, elems;
@@ -154,7 +154,7 @@ static int group_for(const contents *c) {
   return threads;
 }
 
-static void groups(cy_kernel *k, cy_cuda_form *f, const contents *c) {
+static void groups(cy_kernel *k, cy_cuda_schedule *f, const contents *c) {
   cy_graph *g = cy_kernel_graph(k);
   f->kind = CY_CUDA_GROUPS;
   f->group = group_for(c);
@@ -163,8 +163,8 @@ static void groups(cy_kernel *k, cy_cuda_form *f, const contents *c) {
   place_scratch(k, f);
 }
 
-cy_cuda_form *cy_cuda_schedule(const cy_machine *m, cy_kernel *k) {
-  cy_cuda_form *f = CY_NEW(cy_graph_arena(cy_kernel_graph(k)), cy_cuda_form);
+cy_cuda_schedule *cy_cuda_schedule_make(const cy_machine *m, cy_kernel *k) {
+  cy_cuda_schedule *f = CY_NEW(cy_graph_arena(cy_kernel_graph(k)), cy_cuda_schedule);
   const cy_karg_info *args;
   uint32_t nargs = cy_kernel_args(k, &args);
   contents c = {0};

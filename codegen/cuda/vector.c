@@ -2,7 +2,7 @@
 /* vector.c - items of several neighbouring elements, so that memory is read and written 16 bytes at a time.
  *
  * In: a kernel of items whose lanes have a multiple of `vector` iterations, whose stores are contiguous along the lanes
- * and begin at multiples of it. Out: form->vector and the loads that can be done for all elements of an item at once
+ * and begin at multiples of it. Out: schedule->vector and the loads that can be done for all elements of an item at once
  * (the others stay single). Whether the pointers are aligned is looked at when the kernel runs: if not, the same arrays
  * are filled element by element. Loads that a select may skip stay where they are.
  *
@@ -87,7 +87,7 @@ static int bytes_of(const study *s, cy_karg arg) { return cy_dtype_of(s->args[ar
 
 /* Loads below e that are done in any case. */
 static void find_loads(study *s, cy_expr e) {
-  const cy_expr_info x = *cy_expr_of(s->k, e); /* a copy: affine forms may add expressions */
+  const cy_expr_info x = *cy_expr_of(s->k, e); /* a copy: affine sums may add expressions */
   if (e >= s->n || s->seen[e])
     return;
   s->seen[e] = 1;
@@ -138,34 +138,34 @@ static void begin(study *s, cy_kernel *k, cy_var lanes, int max, int max_stored)
   s->seen = CY_NEW_ARRAY(arena, uint8_t, s->n);
 }
 
-static bool try_vector(study *s, cy_cuda_form *form, const cy_stmt *body, int vector) {
+static bool try_vector(study *s, cy_cuda_schedule *schedule, const cy_stmt *body, int vector) {
   s->vector = vector;
   if (!fits(s, body))
     return false;
-  form->vector = vector;
-  form->vector_var = s->lanes;
-  form->vector_load = s->load;
-  form->vector_exprs = s->n;
+  schedule->vector = vector;
+  schedule->vector_var = s->lanes;
+  schedule->vector_load = s->load;
+  schedule->vector_exprs = s->n;
   return true;
 }
 
-bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_form *form, const cy_stmt *body, cy_var var, int vector,
+bool cy_cuda_vectorise_body(cy_kernel *k, cy_cuda_schedule *schedule, const cy_stmt *body, cy_var var, int vector,
                             int max_stored) {
   study s;
   begin(&s, k, var, 2 * VECTOR_BYTES, max_stored);
-  return try_vector(&s, form, body, vector);
+  return try_vector(&s, schedule, body, vector);
 }
 
-void cy_cuda_vectorise(cy_kernel *k, cy_cuda_form *form) {
+void cy_cuda_vectorise(cy_kernel *k, cy_cuda_schedule *schedule) {
   const cy_var *grid;
   uint32_t ngrid = cy_kernel_grid(k, &grid);
-  const cy_stmt *lanes = form->lanes, *body = lanes ? lanes->body : cy_kernel_body(k);
+  const cy_stmt *lanes = schedule->lanes, *body = lanes ? lanes->body : cy_kernel_body(k);
   if (lanes ? cy_kernel_body(k) != lanes : ngrid != 1 || !cy_kernel_grid_lanes(k))
     return;
   study s;
   begin(&s, k, lanes ? lanes->var : grid[0], VECTOR_BYTES, VECTOR_BYTES);
   for (int vector = 8; vector > 1; vector /= 2)
-    if (try_vector(&s, form, body, vector))
+    if (try_vector(&s, schedule, body, vector))
       return;
 }
 
@@ -184,12 +184,12 @@ static const cy_stmt *crossing_loop(cy_kernel *k, const cy_stmt *lanes) {
   return along && max >= MIN_CROSSED && !(a.rest && cy_expr_uses_var(k, a.rest, in->var)) ? in : NULL;
 }
 
-bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form) {
+bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_schedule *schedule) {
   study s;
-  const cy_stmt *in = crossing_loop(k, form->lanes);
+  const cy_stmt *in = crossing_loop(k, schedule->lanes);
   if (!in)
     return false;
-  begin(&s, k, form->lanes->var, SECTOR_BYTES, 0);
+  begin(&s, k, schedule->lanes->var, SECTOR_BYTES, 0);
   if (!bytes_of(&s, in->body->arg))
     return false;
   s.vector = SECTOR_BYTES / bytes_of(&s, in->body->arg);
@@ -197,12 +197,12 @@ bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form) {
     find_loads(&s, in->body->value);
   if (s.widest * s.vector > s.max)
     memset(s.load, 0, s.n);
-  form->strip = form->lanes;
-  form->lanes = in;
-  form->vector = (int)s.vector;
-  form->vector_var = s.lanes;
-  form->vector_load = s.load;
-  form->vector_exprs = s.n;
+  schedule->strip = schedule->lanes;
+  schedule->lanes = in;
+  schedule->vector = (int)s.vector;
+  schedule->vector_var = s.lanes;
+  schedule->vector_load = s.load;
+  schedule->vector_exprs = s.n;
   return true;
 }
 
@@ -211,11 +211,11 @@ bool cy_cuda_vectorise_crossing(cy_kernel *k, cy_cuda_form *form) {
 /* const b1 wide = are the pointers of all contiguous accesses aligned */
 static void print_wide(cy_cu *p, const cy_stmt *body) {
   fprintf(p->out, "%*sconst b1 wide = ((u64)0", p->indent, "");
-  for (const cy_stmt *t = body; t && !p->form->strip; t = t->next)
+  for (const cy_stmt *t = body; t && !p->schedule->strip; t = t->next)
     if (t->kind == CY_S_STORE && !t->op)
       fprintf(p->out, " | (u64)a%u", t->arg);
-  for (cy_expr e = 1; e < p->form->vector_exprs; e++)
-    if (p->form->vector_load[e])
+  for (cy_expr e = 1; e < p->schedule->vector_exprs; e++)
+    if (p->schedule->vector_load[e])
       fprintf(p->out, " | (u64)a%u", cy_expr_of(p->k, e)->id);
   fprintf(p->out, ") %% %d == 0;\n", VECTOR_BYTES);
 }
@@ -233,19 +233,19 @@ void cy_cu_offset_at(cy_cu *p, const char *name, cy_expr offset, cy_var var, con
 
 static void print_loads(cy_cu *p) {
   char name[32];
-  for (cy_expr e = 1; e < p->form->vector_exprs; e++) {
+  for (cy_expr e = 1; e < p->schedule->vector_exprs; e++) {
     const cy_expr_info *x = cy_expr_of(p->k, e);
-    if (!p->form->vector_load[e])
+    if (!p->schedule->vector_load[e])
       continue;
     cy_dtype t = p->args[x->id].dtype;
     snprintf(name, sizeof name, "ox%u", e);
-    cy_cu_offset_at(p, name, x->arg[0], p->form->vector_var, "first");
-    cy_cu_line(p, "%s x%u[%d] CY_ALIGNED(16);", cy_cu_storage(t), e, p->form->vector);
+    cy_cu_offset_at(p, name, x->arg[0], p->schedule->vector_var, "first");
+    cy_cu_line(p, "%s x%u[%d] CY_ALIGNED(16);", cy_cu_storage(t), e, p->schedule->vector);
     cy_cu_line(p, "if (wide)");
-    cy_cu_line(p, "  cy_move%d(x%u, a%u + ox%u);", p->form->vector * cy_dtype_of(t)->bits / 8, e, x->id, e);
+    cy_cu_line(p, "  cy_move%d(x%u, a%u + ox%u);", p->schedule->vector * cy_dtype_of(t)->bits / 8, e, x->id, e);
     cy_cu_line(p, "else");
     cy_cu_line(p, "  CY_UNROLL");
-    cy_cu_line(p, "  for (int u = 0; u < %d; u++)", p->form->vector);
+    cy_cu_line(p, "  for (int u = 0; u < %d; u++)", p->schedule->vector);
     cy_cu_line(p, "    x%u[u] = a%u[ox%u + u];", e, x->id, e);
   }
 }
@@ -255,12 +255,12 @@ static void print_stores(cy_cu *p, const cy_stmt *body) {
   for (const cy_stmt *t = body; t; t = t->next) {
     if (t->kind != CY_S_STORE || t->op)
       continue;
-    int bytes = p->form->vector * cy_dtype_of(p->args[t->arg].dtype)->bits / 8;
+    int bytes = p->schedule->vector * cy_dtype_of(p->args[t->arg].dtype)->bits / 8;
     cy_cu_line(p, "if (wide)");
     cy_cu_line(p, "  cy_move%d(a%u + oy%u, y%u);", bytes, t->arg, n, n);
     cy_cu_line(p, "else");
     cy_cu_line(p, "  CY_UNROLL");
-    cy_cu_line(p, "  for (int u = 0; u < %d; u++)", p->form->vector);
+    cy_cu_line(p, "  for (int u = 0; u < %d; u++)", p->schedule->vector);
     cy_cu_line(p, "    a%u[oy%u + u] = y%u[u];", t->arg, n, n);
     n++;
   }
@@ -273,7 +273,7 @@ static void print_maxima(cy_cu *p, const cy_stmt *body) {
     if (t->kind != CY_S_STORE || !t->op)
       continue;
     snprintf(name, sizeof name, "om%u", t->arg);
-    cy_cu_offset_at(p, name, t->offset, p->form->vector_var, "first");
+    cy_cu_offset_at(p, name, t->offset, p->schedule->vector_var, "first");
     cy_cu_line(p,
                p->holds_maxima ? "cy_held_max_put(maxima, (u32 *)a%u + om%u, top%u);" : "cy_put_max((u32 *)a%u + om%u, top%u);",
                t->arg, t->arg, t->arg);
@@ -281,14 +281,14 @@ static void print_maxima(cy_cu *p, const cy_stmt *body) {
 }
 
 static bool element(cy_cu *p, cy_expr e, char *out, size_t cap) {
-  bool here = e < p->form->vector_exprs && p->form->vector_load[e];
+  bool here = e < p->schedule->vector_exprs && p->schedule->vector_load[e];
   if (here)
     snprintf(out, cap, "x%u[u]", e);
   return here;
 }
 
 void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
-  const cy_cuda_form *form = p->form;
+  const cy_cuda_schedule *schedule = p->schedule;
   char name[32];
   uint32_t n = 0, mark = p->nlog;
   print_wide(p, body);
@@ -298,14 +298,14 @@ void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
       cy_cu_line(p, "u32 top%u = 0;", t->arg);
     } else if (t->kind == CY_S_STORE) {
       snprintf(name, sizeof name, "oy%u", n);
-      cy_cu_offset_at(p, name, t->offset, form->vector_var, "first");
-      cy_cu_line(p, "%s y%u[%d] CY_ALIGNED(16);", cy_cu_storage(p->args[t->arg].dtype), n++, form->vector);
+      cy_cu_offset_at(p, name, t->offset, schedule->vector_var, "first");
+      cy_cu_line(p, "%s y%u[%d] CY_ALIGNED(16);", cy_cu_storage(p->args[t->arg].dtype), n++, schedule->vector);
     }
   cy_cu_line(p, "CY_UNROLL");
-  cy_cu_line(p, "for (int u = 0; u < %d; u++) {", form->vector);
+  cy_cu_line(p, "for (int u = 0; u < %d; u++) {", schedule->vector);
   cy_cu_open(p);
-  const char *type = cy_cu_var_type(p, form->vector_var);
-  cy_cu_line(p, "const %s v%u = (%s)(first + u);", type, form->vector_var, type);
+  const char *type = cy_cu_var_type(p, schedule->vector_var);
+  cy_cu_line(p, "const %s v%u = (%s)(first + u);", type, schedule->vector_var, type);
   if (p->item_head)
     cy_cu_line(p, "%s", p->item_head);
   p->in_vector = true;
@@ -321,23 +321,23 @@ void cy_cu_vector_items(cy_cu *p, const cy_stmt *body) {
 }
 
 void cy_cu_strip_items(cy_cu *p) {
-  const cy_cuda_form *form = p->form;
-  cy_dim iterations = cy_kernel_var(p->k, form->strip->var)->extent;
-  const char *type = cy_cu_var_type(p, form->vector_var);
+  const cy_cuda_schedule *schedule = p->schedule;
+  cy_dim iterations = cy_kernel_var(p->k, schedule->strip->var)->extent;
+  const char *type = cy_cu_var_type(p, schedule->vector_var);
   uint32_t mark = p->nlog;
-  print_wide(p, form->lanes->body);
+  print_wide(p, schedule->lanes->body);
   print_loads(p);
   cy_cu_line(p, "CY_UNROLL");
-  cy_cu_line(p, "for (int u = 0; u < %d; u++) {", form->vector);
+  cy_cu_line(p, "for (int u = 0; u < %d; u++) {", schedule->vector);
   cy_cu_open(p);
-  cy_cu_line(p, "const %s v%u = (%s)(first + u);", type, form->vector_var, type);
-  if (!is_multiple(p->g, iterations, form->vector))
-    cy_cu_line(p, "if (v%u < %s) {", form->vector_var, cy_cu_dim(p, iterations));
+  cy_cu_line(p, "const %s v%u = (%s)(first + u);", type, schedule->vector_var, type);
+  if (!is_multiple(p->g, iterations, schedule->vector))
+    cy_cu_line(p, "if (v%u < %s) {", schedule->vector_var, cy_cu_dim(p, iterations));
   else
     cy_cu_line(p, "{");
   cy_cu_open(p);
   p->element = element;
-  cy_cu_list(p, form->lanes->body);
+  cy_cu_list(p, schedule->lanes->body);
   p->element = NULL;
   cy_cu_close(p, mark);
   cy_cu_line(p, "}");

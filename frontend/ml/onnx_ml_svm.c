@@ -245,7 +245,7 @@ static cy_val probabilities(cy_importer *im, cy_val decision, const double *a, c
 
 /* Without support vectors: a row of weights for each class. Two classes are told apart as linear models of one column are:
  * by the highest score, unless it is large enough for the second class to take it. */
-static bool linear_form(cy_importer *im, const cy_onnx_node *n, const svm *s, cy_val labels, uint32_t k, bool proba,
+static bool linear_svm(cy_importer *im, const cy_onnx_node *n, const svm *s, cy_val labels, uint32_t k, bool proba,
                         int post) {
   const int64_t classes = 1;
   cy_val scores = times(im, s->x, s->coefficients, k, s->features);
@@ -309,7 +309,7 @@ IMPORT(svm_classifier) {
   if (!labels || !read_svm(im, n, total, k, &s))
     return false;
   if (!s.vectors)
-    return linear_form(im, n, &s, labels, k, na > 0, post);
+    return linear_svm(im, n, &s, labels, k, na > 0, post);
   cy_val near = check_lengths(im, &s, k, classes, na) ? kernels(im, n, &s) : 0;
   cy_val decision = near ? decisions(im, &s, near, vectors, k) : 0, wins = decision ? votes(im, decision, k) : 0;
   if (!wins)

@@ -254,8 +254,8 @@ bool cy_kernel_equal(cy_kernel *a, cy_kernel *b);
 /* Checks types, scopes and ids. False: `out_text` (caller's, may be NULL) says what is wrong. */
 bool cy_kernel_verify(cy_kernel *k, char *out_text, size_t capacity);
 
-/* loop_math.c: exp, log, tanh, erf, sin, .. of f32 as polynomials in basic arithmetic (one form for CPU, CUDA and
- * oracle), applied to the whole kernel before codegen. f64 forms stay calls of libm. */
+/* loop_math.c: exp, log, tanh, erf, sin, .. of f32 as polynomials in basic arithmetic (one expression for CPU, CUDA and
+ * oracle), applied to the whole kernel before codegen. those of f64 stay calls of libm. */
 void cy_kernel_expand_math(cy_kernel *k);
 /* Is e such a polynomial, of a function of one number? Then which, and of what. */
 bool cy_expr_function(const cy_kernel *k, cy_expr e, cy_op *out_op, cy_expr *out_arg);
@@ -319,17 +319,17 @@ typedef struct cy_buffer {
 } cy_buffer;
 
 /* Produces one piece of a constant's bytes; `out` is where they all begin. Thread-safe, pieces in any order. */
-typedef void cy_constant_write(const cy_graph *g, cy_val value, const void *form, uint32_t piece, void *out);
+typedef void cy_constant_write(const cy_graph *g, cy_val value, const void *layout, uint32_t piece, void *out);
 
 /* Bytes in the library's weight section. `write` produces `size` bytes from the value (packing); NULL: the value's
  * bytes as they are. */
 typedef struct cy_constant {
   cy_val value;
   uint64_t size, offset;
-  /* Names the form; equal (value, key) are shared; "" for plain */
+  /* Names the layout; equal (value, key) are shared; "" for plain */
   const char *key;
   cy_constant_write *write;
-  const void *form;
+  const void *layout;
   uint32_t pieces; /* calls of `write` that it takes */
 } cy_constant;
 
@@ -425,12 +425,12 @@ cy_program *cy_program_create(cy_graph *g);
 void cy_steps_visit(cy_step *steps, void (*visit)(void *ctx, cy_step *s), void *ctx);
 uint32_t cy_program_add_buffer(cy_program *p, cy_buffer_kind kind, uint32_t index, cy_dim bytes);
 uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, const char *key,
-                                 cy_constant_write *write, const void *form, uint32_t pieces);
+                                 cy_constant_write *write, const void *layout, uint32_t pieces);
 /* The program's copy of an identical kernel, or k itself (added). */
 cy_kernel *cy_program_intern_kernel(cy_program *p, cy_kernel *k);
 /* loop_share.c: makes one kernel of those that are equal but for numbers in them (zero points, bounds, scales): what
- * differs becomes loads from arguments, constants of each launch. Kernels of which form() differs stay apart. */
-void cy_program_share_kernels(cy_program *p, uint64_t (*form)(void *ctx, cy_kernel *k), void *ctx);
+ * differs becomes loads from arguments, constants of each launch. Kernels of which share_key() differs stay apart. */
+void cy_program_share_kernels(cy_program *p, uint64_t (*share_key)(void *ctx, cy_kernel *k), void *ctx);
 void cy_program_print(cy_program *p, FILE *out);             /* text form, see ir/text/TEXT.md */
 /* Checks kernels, buffers, and what steps refer to. False: `out_text` (caller's, may be NULL) says what is wrong. */
 bool cy_program_verify(cy_program *p, char *out_text, size_t capacity);

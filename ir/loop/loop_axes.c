@@ -36,7 +36,7 @@ static void survey_offset(survey *s, record *r, cy_expr offset) {
 }
 
 static void survey_expr(survey *s, record *r, cy_expr e) {
-  if (e < s->nseen) { /* the rest of an affine form may be new: seldom, and small */
+  if (e < s->nseen) { /* the rest of an affine sum may be new: seldom, and small */
     if (s->seen[e])
       return;
     s->seen[e] = true;

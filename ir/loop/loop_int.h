@@ -66,7 +66,7 @@ cy_expr cy_expr_rewrite(cy_kernel *k, cy_expr e, cy_rewrite *r);
 /* loop_stmts.c: applies r to every expression of the statements; memo is made here. */
 void cy_kernel_rewrite(cy_kernel *k, cy_rewrite r);
 
-/* loop_index.c: simplified index arithmetic (i64), 0 when the operation has no special form. */
+/* loop_index.c: simplified index arithmetic (i64), 0 when the operation has no special case. */
 cy_expr cy_index_op(cy_kernel *k, cy_op op, const cy_expr *args);
 
 /* loop_equal.c: a kernel as words: equal words, equal kernels. With holes, numbers that a parameter may stand for count

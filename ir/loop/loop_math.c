@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loop_math.c - functions of f32 as arithmetic: one form that vectorises and agrees on CPU, CUDA and the oracle.
+/* loop_math.c - functions of f32 as arithmetic: one expression that vectorises and agrees on CPU, CUDA and the oracle.
  *
  * In: a kernel with exp, tanh, pow, .. nodes. Out: the same kernel where those of dtype f32 are polynomials in + - *
  * fma / and bit operations; other dtypes stay calls of the target's library. Coefficients were fitted for this file:

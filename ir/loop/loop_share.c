@@ -19,8 +19,8 @@ enum { MAX_PARAMS = 24, MAX_CLASSES = 8 };
 typedef struct member {
   cy_kernel *k;
   cy_words words;
-  uint64_t hash, form;
-  bool has_form, gone; /* gone: another one is launched instead */
+  uint64_t hash, key;
+  bool has_key, gone; /* gone: another one is launched instead */
   uint32_t first;      /* index of the first one equal to it */
 } member;
 
@@ -122,7 +122,7 @@ static cy_expr param_at(const rebuilder *r, const cy_stmt *s, cy_expr user, int 
   return 0;
 }
 
-/* As it stands but for the parameters: nothing is simplified, since all kernels of the group have this form. */
+/* As it stands but for the parameters: nothing is simplified, since all kernels of the group have this shape. */
 static cy_expr rebuild(rebuilder *r, cy_expr e) {
   cy_expr_info x = *cy_expr_of(r->k, e);
   if (!x.n || r->memo[e])
@@ -204,20 +204,20 @@ static bool share(cy_program *p, params *q) {
 /* ---- groups ---- */
 
 typedef struct sharer {
-  uint64_t (*form)(void *ctx, cy_kernel *k);
+  uint64_t (*share_key)(void *ctx, cy_kernel *k);
   void *ctx;
 } sharer;
 
-static uint64_t form_of(const sharer *s, member *m) {
-  if (!m->has_form)
-    m->form = s->form(s->ctx, m->k);
-  m->has_form = true;
-  return m->form;
+static uint64_t key_of(const sharer *s, member *m) {
+  if (!m->has_key)
+    m->key = s->share_key(s->ctx, m->k);
+  m->has_key = true;
+  return m->key;
 }
 
 static bool alike(const sharer *s, member *a, member *b) {
   return a->hash == b->hash && a->words.n == b->words.n && a->words.nholes == b->words.nholes &&
-         memcmp(a->words.v, b->words.v, a->words.n * sizeof *a->words.v) == 0 && form_of(s, a) == form_of(s, b);
+         memcmp(a->words.v, b->words.v, a->words.n * sizeof *a->words.v) == 0 && key_of(s, a) == key_of(s, b);
 }
 
 /* The first kernel that all[i] is equal to but for numbers; itself, if there is none. */
@@ -241,8 +241,8 @@ static void share_group(cy_program *p, member *all, uint32_t n, uint32_t first, 
     group[i]->gone = done;
 }
 
-void cy_program_share_kernels(cy_program *p, uint64_t (*form)(void *ctx, cy_kernel *k), void *ctx) {
-  sharer s = {form, ctx};
+void cy_program_share_kernels(cy_program *p, uint64_t (*share_key)(void *ctx, cy_kernel *k), void *ctx) {
+  sharer s = {share_key, ctx};
   uint32_t n = p->nkernels;
   member *all = calloc(n + 1, sizeof *all), **group = calloc(n + 1, sizeof *group);
   if (!all || !group)

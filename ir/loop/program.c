@@ -2,7 +2,7 @@
 /* program.c - the program of host steps as a container: buffers, constants, distinct kernels; text and checking.
  *
  * In: what lowering adds. Out: the structure that memory planning completes and every target's host emitter walks.
- * Kernels that are equal but for their name are kept once; constants that are the same value in the same form too. All
+ * Kernels that are equal but for their name are kept once; constants that are the same value in the same layout too. All
  * of it lives in the graph's arena. Running a program on the oracle is in program_run.c.
  */
 #include "loop_int.h"
@@ -33,7 +33,7 @@ uint32_t cy_program_add_buffer(cy_program *p, cy_buffer_kind kind, uint32_t inde
 }
 
 uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, const char *key,
-                                 cy_constant_write *write, const void *form, uint32_t pieces) {
+                                 cy_constant_write *write, const void *layout, uint32_t pieces) {
   for (uint32_t i = 0; i < p->nconstants; i++)
     if (p->constants[i].value == value && strcmp(p->constants[i].key, key) == 0)
       return i;
@@ -43,7 +43,7 @@ uint32_t cy_program_add_constant(cy_program *p, cy_val value, uint64_t size, con
                                               .size = size,
                                               .key = cy_arena_printf(cy_graph_arena(p->g), "%s", key),
                                               .write = write,
-                                              .form = form,
+                                              .layout = layout,
                                               .pieces = pieces};
   return p->nconstants++;
 }

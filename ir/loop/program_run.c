@@ -4,7 +4,7 @@
  * In: element data per model input, values of the input symbols (indexed by symbol id). Out: malloc'ed outputs and
  * their types. Every buffer gets memory of its own when it is first touched, unless memory planning has run: then arena
  * buffers lie where it put them, so that a wrong plan shows as a wrong result. Constants are given to kernels in their
- * stored form, except the factor of a contraction, which the interpreter wants as the model has it.
+ * stored layout, except the factor of a contraction, which the interpreter wants as the model has it.
  */
 #include "loop_int.h"
 
@@ -33,7 +33,7 @@ static char *constant_memory(const runner *h, const cy_constant *c) {
   char *m = allocate((int64_t)c->size);
   const cy_data *data = &cy_value_of(h->p->g, c->value)->data;
   for (uint32_t i = 0; c->write && i < c->pieces; i++)
-    c->write(h->p->g, c->value, c->form, i, m);
+    c->write(h->p->g, c->value, c->layout, i, m);
   if (!c->write && data->bytes)
     memcpy(m, data->bytes, c->size < data->size ? c->size : data->size);
   return m;

@@ -5,7 +5,7 @@
  * In: a graph whose values are marked inlined or not (fuse.c) and laid out (layout.c). Out: a program.
  * A node whose outputs are all inlined makes no step: its users compose it. A node that only renames memory makes none
  * either. For everything else the *root value* is looked for: the one reduction or contraction inlined into the value, if
- * any; its own kernel form is then used, else a plain kernel with one grid axis per output axis. Symbols read from data
+ * any; its own kernel is then used, else a plain kernel with one grid axis per output axis. Symbols read from data
  * are set right behind the step that computes the data.
  */
 #include "lower_int.h"

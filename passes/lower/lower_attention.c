@@ -5,7 +5,7 @@
  * become two batch axes, (heads of k, heads of q per head of k), of which the second stands still in k and v. What
  * happens to a score (softcap, bias, masks) and how it becomes a weight is loop IR, written here once: targets run it
  * inside their kernels, and the plain nest has the same expressions. The nest keeps one row of weights in scratch; it
- * serves types and targets without a generator. Where the number of queries is a symbol, and the target has a form of its
+ * serves types and targets without a generator. Where the number of queries is a symbol, and the target has a kernel of its
  * own for few of them, as for a model that writes token by token, there are two launches, of which a run takes one.
  */
 #include "lower_int.h"
@@ -192,7 +192,7 @@ static void finish_generated(cy_kb *b, const cy_attention *a, cy_val root_value,
   cy_kb_launch(b, false);
 }
 
-/* The most queries of a head that are few; 0: the target has no form of its own for them, or they are always or never. */
+/* The most queries of a head that are few; 0: the target has no kernel of its own for them, or they are always or never. */
 static int64_t few_queries(cy_lowering *l, const cy_attention *a) {
   const cy_type *q = cy_lower_type(l, a->q), *k = cy_lower_type(l, a->k);
   head_axis h = heads_of(l, q, k);

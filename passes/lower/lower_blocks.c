@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* lower_blocks.c - products with weights in integers, scaled by blocks of rows: matmul_blocks.
  *
- * Two forms on one copy of the weights. For few rows, plain kernels that read each weight once and multiply the
+ * Two kernels on one copy of the weights. For few rows, plain kernels that read each weight once and multiply the
  * integers themselves:
  *
  *   part[row, block, n] = scale * (sum over the block of x * w - zero * sum over the block of x)

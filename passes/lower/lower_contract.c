@@ -248,7 +248,7 @@ static bool lower_generated(cy_lowering *l, const cy_node_info *n, cy_val root_v
   return true;
 }
 
-/* Where a convolution pads, its plain form reads a padded copy: range checks in the inner loop would cost more. */
+/* Where a convolution pads, its plain loops read a padded copy: range checks in the inner loop would cost more. */
 static cy_place padded_input(cy_lowering *l, const cy_node_info *n) {
   const cy_type *t = cy_lower_type(l, n->in[0]);
   const cy_attr *pads = cy_attr_find(n, CY_ATTR_pads);
@@ -284,7 +284,7 @@ static bool pads_anything(const cy_node_info *n) {
   bool any = false;
   for (uint32_t i = 0; i < pads->n; i++) {
     if (pads->ints[i] < 0)
-      return false; /* a crop: the plain form's range checks do that */
+      return false; /* a crop: the plain loops' range checks do that */
     any |= pads->ints[i] > 0;
   }
   return any;

@@ -3,7 +3,7 @@
  *
  * Each function gets the index of the wanted element and returns its value in the compute type, by asking for elements
  * of the node's inputs (cy_lower_at), which are loads or, for inlined inputs, expressions again. The table at the end
- * names the function of every op that has such a form.
+ * names the function of every op that has such an expression.
  */
 #include "lower_int.h"
 

@@ -76,7 +76,7 @@ struct cy_kb {
   cy_memo memo;         /* forgotten when the root_value changes */
   cy_node *fused;       /* nodes composed so far */
   uint32_t nfused, fused_cap;
-  const cy_place *padded; /* zero-padded copy of a convolution's input, when the plain form reads one */
+  const cy_place *padded; /* zero-padded copy of a convolution's input, when plain loops read one */
 };
 
 /* ---- lower_places.c: where values lie, and the steps that this needs ---- */
@@ -162,7 +162,7 @@ void cy_lower_find_checks(cy_lowering *l); /* finds l->in_kernel */
 void cy_lower_read_symbols(cy_lowering *l, cy_val v);
 
 /* ---- lower_expr.c, lower_index.c, lower_reduce.c: expressions of one output element ---- */
-cy_expr_fn cy_lower_expr_of(cy_op op);                              /* NULL: the op has no such form */
+cy_expr_fn cy_lower_expr_of(cy_op op);                              /* NULL: the op has no such expression */
 cy_expr cy_lower_resize(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_grid_sample(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);
 cy_expr cy_lower_gather(cy_kb *b, cy_node n, uint32_t output, const cy_expr *idx);

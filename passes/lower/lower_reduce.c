@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lower_reduce.c - one output element as a sum (maximum, ..) over others: reductions, pooling, and the plain forms of
+/* lower_reduce.c - one output element as a sum (maximum, ..) over others: reductions, pooling, and plain loops of
  * products and convolutions, which are the eager level's kernels and the fallback where a target has no generator.
  *
  * These functions emit loops around accumulators at the kernel's insertion point and return the local that holds the

@@ -10,7 +10,7 @@
  * Product: of more elements R is multiplied with all states at once, by the target's generator for products; a second
  * kernel of the step makes states of the gates.
  * How many elements share what they read of R is up to the batch: where its size is known only at run time, or how many
- * workers there are, the program has several of these forms and chooses when it runs. All of them read the same panels.
+ * workers there are, the program has several of these kernels and chooses when it runs. All of them read the same panels.
  * A device's threads share the columns of R in a walk, which one multiprocessor does for each element; a large R is a
  * product for any batch, so that all multiprocessors read it.
  */
@@ -205,7 +205,7 @@ static void whole_product(cy_rnn *r, cy_contraction *c) {
   c->b_k = weights->stride[1];
 }
 
-/* The states times every panel: for any batch, beside other forms. */
+/* The states times every panel: for any batch, beside other kernels. */
 static void panel_products(cy_rnn *r, cy_contraction *c) {
   cy_graph *g = r->b.l->g;
   c->b = cy_kb_arg(&r->b, &r->weights, r->dtype, CY_ARG_READ);

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 
 /* [gates * h / panel, h, panel]; one panel of gates * h columns is R transposed. */
-static void write_panels(const cy_graph *g, cy_val v, const void *form, uint32_t piece, void *out) {
+static void write_panels(const cy_graph *g, cy_val v, const void *layout, uint32_t piece, void *out) {
   (void)piece;
-  const int64_t *dims = form, wide = dims[0], hidden = dims[1], panel = dims[2];
+  const int64_t *dims = layout, wide = dims[0], hidden = dims[1], panel = dims[2];
   const cy_data_f32 *in = cy_value_of(g, v)->data.bytes;
   float *to = out;
   for (int64_t j = 0; j < wide; j++)
@@ -38,9 +38,9 @@ static int64_t panel_width(const cy_lowering *l, const cy_rnn *r, int64_t hidden
 }
 
 /* The same of 8-bit integers, columns i and h / 2 + i being neighbours. */
-static void write_pairs(const cy_graph *g, cy_val v, const void *form, uint32_t piece, void *out) {
+static void write_pairs(const cy_graph *g, cy_val v, const void *layout, uint32_t piece, void *out) {
   (void)piece;
-  const int64_t *dims = form, wide = dims[0], half = dims[1] / 2, panel = dims[2];
+  const int64_t *dims = layout, wide = dims[0], half = dims[1] / 2, panel = dims[2];
   const uint8_t *in = cy_value_of(g, v)->data.bytes, flip = (uint8_t)dims[3];
   uint8_t *to = out;
   for (int64_t j = 0; j < wide; j++)

@@ -2,9 +2,9 @@
 /* quantise.h - what quantising a float model needs to know and tells: the mode, the tensors and their ranges, the
  * layers.
  *
- * Static quantisation compiles a model several times. All forms are made of one graph, the one that reaches the pass
+ * Static quantisation compiles a model several times. All of them are made of one graph, the one that reaches the pass
  * `quantise`: each but the last of a clone of it, whose ids are the same, so that what is learnt of a node or value holds in
- * the next form (cy_pass_options.learn):
+ * the next one (cy_pass_options.learn):
  *
  *   OBSERVE   lists the tensors and layers that could be quantised; adds each tensor to the model's outputs. The caller
  *             compiles and runs that model on samples and fills in the ranges.
@@ -107,7 +107,7 @@ typedef struct cy_quant_layer {
   bool amplified;        /* SINGLE_DYNAMIC: something is chosen further on by what comes of it, which small errors change */
   cy_precision precision; /* OFFER: which this entry is about */
   uint32_t correction;    /* OFFER, static: where its corrections begin, one a channel */
-  const char *form;      /* what it becomes in the place of 8-bit integers; NULL: it becomes these */
+  const char *instead;   /* what it becomes in the place of 8-bit integers; NULL: it becomes these */
   uint32_t output; /* MEASURE: number of the first of two model outputs, f32: [3 + 2 * nends] the sum of squared
                       differences, that of squared values, elements per channel, and both sums for every end;
                       [channels] the sums of differences */

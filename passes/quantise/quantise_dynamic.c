@@ -273,7 +273,7 @@ bool cy_quant_dynamics_offered(cy_quant_dynamics *s, cy_node id, cy_quant_layer 
   return true;
 }
 
-cy_val cy_quant_dynamics_form(cy_quant_dynamics *s, cy_node id) {
+cy_val cy_quant_dynamics_make(cy_quant_dynamics *s, cy_node id) {
   return cy_quant_is_recurrence(s->g, cy_node_of(s->g, id)) ? cy_quant_recurrence(s->p, id, true) : contraction(s, id);
 }
 

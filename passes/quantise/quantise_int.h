@@ -193,16 +193,16 @@ void cy_quant_offer(cy_pass *p, cy_quant *q, const cy_quant_maker *m, const cy_n
 /* Does n gain by factors in bf16, or weights in f16, as products take them? */
 bool cy_half_offered(cy_pass *p, const cy_node_info *n, cy_dtype half, const int64_t *sizes);
 /* n's output from rounded factors, computed in f32; built here. */
-cy_val cy_half_form(cy_pass *p, const cy_node_info *n, cy_dtype half, const int64_t *sizes);
+cy_val cy_half_make(cy_pass *p, const cy_node_info *n, cy_dtype half, const int64_t *sizes);
 bool cy_weights_offered(cy_pass *p, const cy_node_info *n);
-cy_val cy_weights_form(cy_pass *p, const cy_node_info *n); /* n's output from weights of 4 bits, as f32; built here */
+cy_val cy_weights_make(cy_pass *p, const cy_node_info *n); /* n's output from weights of 4 bits, as f32; built here */
 
 /* ---- quantise_dynamic.c ---- */
 typedef struct cy_quant_dynamics cy_quant_dynamics;
 cy_quant_dynamics *cy_quant_dynamics_open(cy_pass *p, cy_quant *q);
 /* Sets l->cycles and l->keep of node id; false: it is no such layer. */
 bool cy_quant_dynamics_offered(cy_quant_dynamics *s, cy_node id, cy_quant_layer *l);
-cy_val cy_quant_dynamics_form(cy_quant_dynamics *s, cy_node id); /* its output from integers; built here */
+cy_val cy_quant_dynamics_make(cy_quant_dynamics *s, cy_node id); /* its output from integers; built here */
 void cy_quant_dynamic_planned(cy_pass *p, cy_quant *q);
 void cy_quant_dynamic(cy_pass *p, cy_quant *q, cy_block first); /* blocks from `first` on; adds to q->layer */
 

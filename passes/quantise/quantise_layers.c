@@ -43,9 +43,9 @@ const char *cy_quant_float8_keeps(const cy_graph *g, const cy_node_info *n) {
   int64_t d[CY_MAX_RANK], depth = 1, width = 0;
   const cy_type *w = cy_type_of(g, n->in[1]);
   if (n->op != CY_OP_matmul && n->op != CY_OP_conv)
-    return "has no form in floats of 8 bits";
+    return "is not computed in floats of 8 bits";
   if (cy_attr_get_int(n, CY_ATTR_group, 1) != 1)
-    return "groups have no form in floats of 8 bits";
+    return "groups are not computed in floats of 8 bits";
   for (int i = 0, axis = cy_quant_weight_axis(g, n); cy_type_static(g, w, d) && i < w->rank; i++)
     if (i == axis)
       width = d[i];
@@ -243,7 +243,7 @@ void cy_quant_describe(cy_quant *q, cy_graph *g, cy_node id, cy_quant_layer *out
                                                             : shape_text(q, n, known ? d : NULL, w->rank),
                           .input = n->in[!constant],
                           .channels = (uint32_t)channels,
-                          .form = n->op == CY_OP_attention ? "bf16" : NULL,
+                          .instead = n->op == CY_OP_attention ? "bf16" : NULL,
                           .product = n->op == CY_OP_matmul,
                           .depthwise = known && n->op == CY_OP_conv && d[1] == 1 && d[0] > 1,
                           .error = -1};

@@ -6,7 +6,7 @@
  * each differs from f32; and the input that chooses (quantise_single.c). So one library tells what every layer does to the
  * outputs, and what any combination does.
  *
- * The forms are those that the passes make when a plan is followed (quantise.c, quantise_dynamic.c, quantise_weights.c,
+ * Layers become those that the passes make when a plan is followed (quantise.c, quantise_dynamic.c, quantise_weights.c,
  * round_to_half.c), but for halves and weights of 4 bits, whose values are rounded and computed with in f32.
  */
 #include "quantise_int.h"
@@ -78,19 +78,19 @@ static bool is_offered(offering *s, cy_quant_layer *l) {
   }
 }
 
-static cy_val form(offering *s, const cy_quant_maker *m, const cy_quant_layer *l) {
+static cy_val make_layer(offering *s, const cy_quant_maker *m, const cy_quant_layer *l) {
   const cy_node_info *n = cy_node_of(s->p->g, l->node);
   switch (l->precision) {
   case CY_PRECISION_STATIC:
     return m->make(m->ctx, l);
   case CY_PRECISION_DYNAMIC:
-    return cy_quant_dynamics_form(s->dynamics, l->node);
+    return cy_quant_dynamics_make(s->dynamics, l->node);
   case CY_PRECISION_INT4:
-    return cy_weights_form(s->p, n);
+    return cy_weights_make(s->p, n);
   default:
     return n->op == CY_OP_attention
-               ? cy_quant_dynamics_form(s->dynamics, l->node)
-               : cy_half_form(s->p, n, l->precision == CY_PRECISION_BF16 ? CY_BF16 : CY_F16, s->sizes);
+               ? cy_quant_dynamics_make(s->dynamics, l->node)
+               : cy_half_make(s->p, n, l->precision == CY_PRECISION_BF16 ? CY_BF16 : CY_F16, s->sizes);
   }
 }
 
@@ -152,7 +152,7 @@ static void build(offering *s, const cy_quant_maker *m, cy_quant_singles *made, 
   cy_val y[CY_PRECISIONS], better[CY_PRECISIONS];
   for (uint32_t k = 0; k < count; k++) {
     m->behind(m->ctx, cy_node_of(s->p->g, id)->out[0]);
-    y[k] = form(s, m, &q->layer[first + k]);
+    y[k] = make_layer(s, m, &q->layer[first + k]);
     m->behind(m->ctx, cy_node_of(s->p->g, id)->out[0]);
     better[k] = corrected(s, &q->layer[first + k], y[k]);
   }

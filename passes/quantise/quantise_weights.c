@@ -8,7 +8,7 @@
  *   matmul_blocks(x, q, scale, zero) = sum over k of x * (q - zero) * scale
  *
  * a quarter or an eighth of the bytes. With few rows what decides the time is how fast the weights are read; with more,
- * making floats of them once for all rows costs little (lower_blocks.c has both forms). Blocks of more than 128 rows are
+ * making floats of them once for all rows costs little (lower_blocks.c has both). Blocks of more than 128 rows are
  * stored in parts of equal scales.
  *
  * 8 bits are s8, or u8 with zero points. 4 bits are u8 with two rows in each: row i of a block in the lower half, row
@@ -259,7 +259,7 @@ bool cy_weights_offered(cy_pass *p, const cy_node_info *n) {
   return n->op == CY_OP_matmul && cy_quant_eligible(p->g, n) && !why_not(p, n, &offered_blocks, &s);
 }
 
-cy_val cy_weights_form(cy_pass *p, const cy_node_info *n) {
+cy_val cy_weights_make(cy_pass *p, const cy_node_info *n) {
   cy_graph *g = p->g;
   cy_weight_blocks s;
   const char *why = why_not(p, n, &offered_blocks, &s);

@@ -133,7 +133,7 @@ bool cy_half_offered(cy_pass *p, const cy_node_info *n, cy_dtype half, const int
                                cy_half_fits(half, &cy_value_of(p->g, bytes_behind(p->g, n->in[1]))->data);
 }
 
-cy_val cy_half_form(cy_pass *p, const cy_node_info *n, cy_dtype half, const int64_t *sizes) {
+cy_val cy_half_make(cy_pass *p, const cy_node_info *n, cy_dtype half, const int64_t *sizes) {
   narrowing s = {.p = p, .g = p->g, .half = half, .sizes = sizes};
   bool both = cy_caps_half_factors(p->options->caps, half, p->g, n, sizes);
   cy_node_info copy = *n;

@@ -2,7 +2,7 @@
 /* cuda_choose.c - convolutions, products and attention that a library of NVIDIA may compute: whichever is fastest on this
  * device, one of them or our own kernel.
  *
- * Every one has a kernel of its own; where it has a form that a library takes (cyrt_cuda_problem), and that is found, it
+ * Every one has a kernel of its own; where it is a problem that a library takes (cyrt_cuda_problem), and that is found, it
  * is the library's to win. The first run of a context with a problem of new sizes asks cuda_choices.c; only when that does
  * not know, the kernel and the first few plans of each library are timed on the stream, on the run's own tensors but a
  * scratch output, and the choice is kept. A plan whose result is not our kernel's is passed over, as one that fails. Plans

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
-/* cuda_copies.c - constants that libraries want in another form than our kernels do: copies on the device, of a context.
+/* cuda_copies.c - constants that libraries want in another layout or type than our kernels do: copies on the device, of a context.
  *
  *   biases of products of halves   f32 for our own kernels; halves for libraries: cuDNN takes others only in plans that are
  *                                  compiled when they are made, cuBLASLt not at all
@@ -18,7 +18,7 @@
 struct cuda_copy {
   struct cuda_copy *next;
   const void *of;
-  int64_t form; /* the dtype of a bias; REARRANGED */
+  int64_t kind; /* the dtype of a bias; REARRANGED */
   int64_t bytes;
   uint64_t shape; /* .. a checksum of what its places depend on; 0 of a bias */
   cuda_ptr ptr;
@@ -28,7 +28,7 @@ enum { REARRANGED = -1 };
 /* What is to be made. */
 typedef struct making {
   const cyrt_cuda_problem *p;
-  int64_t form, read_bytes, bytes; /* read_bytes: of the constant, bytes: of the copy */
+  int64_t kind, read_bytes, bytes; /* read_bytes: of the constant, bytes: of the copy */
 } making;
 
 static int is_constant(const cuda_state *state, const void *at) {
@@ -38,11 +38,11 @@ static int is_constant(const cuda_state *state, const void *at) {
 
 static int is_half(int64_t dtype) { return dtype == CYTO_F16 || dtype == CYTO_BF16; }
 
-/* ---- forms ---- */
+/* ---- what copies contain ---- */
 
 static void narrow(const making *m, const float *from, uint16_t *to) {
   for (int64_t i = 0; i < m->bytes / 2; i++)
-    to[i] = m->form == CYTO_F16 ? cyrt_f32_to_f16(from[i]) : cyrt_f32_to_bf16(from[i]);
+    to[i] = m->kind == CYTO_F16 ? cyrt_f32_to_f16(from[i]) : cyrt_f32_to_bf16(from[i]);
 }
 
 /* One tap of one column: where it is in the weights as they come, `row` as in cyrt_cuda_conv. */
@@ -80,7 +80,7 @@ static uint64_t shape_of(const making *m) {
   const cyrt_cuda_conv *c = &m->p->conv;
   const int64_t parts[] = {m->p->tensor[CYRT_CONV_W].stride[0], c->nspatial, c->group, c->channels_in, c->channels_out};
   uint64_t hash = CYRT_HASH;
-  if (m->form != REARRANGED)
+  if (m->kind != REARRANGED)
     return 0;
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     hash = cyrt_hash_add(hash, (uint64_t)parts[i]);
@@ -101,7 +101,7 @@ static int32_t move(cyrt_frame *frame, const making *m, const cuda_copy *copy, u
   cuda_code code = driver->copy_out_async(buffer, (cuda_ptr)(uintptr_t)copy->of, (size_t)m->read_bytes, state->stream);
   if (!code)
     code = driver->stream_wait(state->stream);
-  if (m->form == REARRANGED)
+  if (m->kind == REARRANGED)
     rearrange(m, buffer, made);
   else
     narrow(m, (const float *)(const void *)buffer, (uint16_t *)(void *)made);
@@ -119,7 +119,7 @@ static int32_t make(cyrt_frame *frame, const void *of, const making *m) {
   int32_t status =
       copy && buffer ? CYTO_OK : cyrt_fail(frame, CYTO_OUT_OF_MEMORY, "no memory for copying a constant for a library");
   if (!status) {
-    *copy = (cuda_copy){state->plans->copies, of, m->form, m->bytes, shape_of(m), 0};
+    *copy = (cuda_copy){state->plans->copies, of, m->kind, m->bytes, shape_of(m), 0};
     status = (int32_t)cyrt_cuda_take(state, &copy->ptr, (uint64_t)m->bytes, "a constant for a library", frame->error);
   }
   if (!status) {
@@ -140,7 +140,7 @@ static int32_t use(cyrt_frame *frame, const making *m, void **pointer, int *out_
   *out_is = 0;
   for (int attempt = 0; attempt < 2; attempt++) {
     for (const cuda_copy *c = state->plans->copies; c; c = c->next)
-      if (c->of == of && c->form == m->form && c->bytes == m->bytes && c->shape == shape) {
+      if (c->of == of && c->kind == m->kind && c->bytes == m->bytes && c->shape == shape) {
         *pointer = (void *)(uintptr_t)c->ptr;
         *out_is = 1;
         return CYTO_OK;

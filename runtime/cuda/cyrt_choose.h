@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
 /* cyrt_choose.h - what the files about NVIDIA's libraries share: finding them (cuda_find.c), what each offers for a problem
- * (cudnn_solver.c, cublaslt.c), constants in the form that they want (cuda_copies.c), remembered choices (cuda_choices.c).
+ * (cudnn_solver.c, cublaslt.c), constants as they want them (cuda_copies.c), remembered choices (cuda_choices.c).
  * Who chooses and runs is cuda_choose.c.
  */
 #ifndef CYRT_CHOOSE_H
@@ -68,8 +68,8 @@ int64_t cyrt_problem_element(int64_t dtype); /* bytes; 0: no dtype that librarie
 
 /* ---- cuda_copies.c ---- */
 
-typedef struct cuda_copy cuda_copy; /* a constant in another form, on the device */
-/* Has the problem read copies of constants in the form that libraries want, and says so in it. While a run is recorded none is
+typedef struct cuda_copy cuda_copy; /* a constant in another layout or type, on the device */
+/* Has the problem read copies of constants in the layout that libraries want, and says so in it. While a run is recorded none is
  * made. */
 int32_t cyrt_copies_use(cyrt_frame *frame, cyrt_cuda_problem *problem, void *pointers[CYRT_PROBLEM_TENSORS]);
 void cyrt_copies_free(cuda_state *state, cuda_copy *list);

@@ -23,7 +23,7 @@ import network
 import results
 
 KEPT, HEADS, HIDDEN, USED, REPEAT = 4, 16, 1024, (128, 1024), 20
-FORMS = {'f32': [], 'int4': ['--weights=int4', '--dim', 'batch=1']}
+MODES = {'f32': [], 'int4': ['--weights=int4', '--dim', 'batch=1']}
 
 
 def ours(args, library, used, threads):
@@ -64,8 +64,8 @@ def measure(args, threads, rounds):
     os.makedirs(folder, exist_ok=True)
     model = os.path.join(folder, 'm.onnx')
     caches = llama.decoder(model, 16, HIDDEN, HEADS, KEPT, 2816, 32000, external=True)
-    for form, options in FORMS.items():
-        why = network.compile_model(args, model, os.path.join(folder, form + '.so'), '-O3', options)
+    for mode, options in MODES.items():
+        why = network.compile_model(args, model, os.path.join(folder, mode + '.so'), '-O3', options)
         if why:
             sys.exit(why)
     options = onnxruntime.SessionOptions()
@@ -74,7 +74,7 @@ def measure(args, threads, rounds):
     for used in USED:
         times = []
         for _ in range(rounds):
-            times.append([t for form in FORMS for t in ours(args, os.path.join(folder, form + '.so'), used, threads)])
+            times.append([t for mode in MODES for t in ours(args, os.path.join(folder, mode + '.so'), used, threads)])
             times[-1].append(theirs(session, caches, used))
         yield used, np.median(times, axis=0)
 

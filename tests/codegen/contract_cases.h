@@ -8,10 +8,10 @@
 
 /* How A and B are stored. GEMM_PACKED_TN: A[k][m]; GEMM_NN: B[k][n]; GEMM_NT: B[n][k]; GEMM_TN: A[k][m], B[k][n];
  * GEMM_TT both turned. */
-typedef enum gemm_form { GEMM_PACKED, GEMM_PACKED_TN, GEMM_NN, GEMM_NT, GEMM_TN, GEMM_TT } gemm_form;
+typedef enum gemm_variant { GEMM_PACKED, GEMM_PACKED_TN, GEMM_NN, GEMM_NT, GEMM_TN, GEMM_TT } gemm_variant;
 
 typedef struct gemm_case {
-  gemm_form variant;
+  gemm_variant variant;
   int64_t b0, b1, m, n, k;
   int dynamic;                  /* 0: all sizes constant; 1: batch and m from slots; 2: everything */
   int a_broadcast, b_broadcast; /* bit i: along batch axis i */
@@ -38,7 +38,7 @@ static inline gemm_strides gemm_strides_of(const gemm_case *c) {
   return s;
 }
 
-static inline const char *gemm_form_name(const gemm_case *c) {
+static inline const char *gemm_variant_name(const gemm_case *c) {
   static const char *const names[] = {"packed", "packed tn", "nn", "nt", "tn", "tt"};
   return names[c->variant];
 }

@@ -229,7 +229,7 @@ static void gemm_compile(gemm_setup *g, const gemm_case *c) {
 static void gemm_check(const gemm_case *c) {
   char line[200];
   snprintf(line, sizeof line, "gemm %s batch %lldx%lld m %lld n %lld k %lld dynamic %d broadcast a %d b %d",
-           gemm_form_name(c), (long long)c->b0, (long long)c->b1, (long long)c->m, (long long)c->n, (long long)c->k,
+           gemm_variant_name(c), (long long)c->b0, (long long)c->b1, (long long)c->m, (long long)c->n, (long long)c->k,
            c->dynamic, c->a_broadcast, c->b_broadcast);
   if (skip(line) || (stored && !gemm_packed(c)))
     return;
@@ -291,7 +291,7 @@ static void strassen_rows_check(const gemm_case *c) {
 /* Is the product computed by Strassen's algorithm where that is faster, and nowhere else? */
 static void strassen_check(const gemm_case *c, int allowed, int want) {
   char line[200];
-  snprintf(line, sizeof line, "strassen for %s m %lld n %lld k %lld dynamic %d allowed %d", gemm_form_name(c),
+  snprintf(line, sizeof line, "strassen for %s m %lld n %lld k %lld dynamic %d allowed %d", gemm_variant_name(c),
            (long long)c->m, (long long)c->n, (long long)c->k, c->dynamic, allowed);
   if (skip(line))
     return;
@@ -603,7 +603,7 @@ static void conv_bench(const conv_case *c, const char *what) {
 
 static void gemm_bench(const gemm_case *c, const char *what) {
   char line[200];
-  snprintf(line, sizeof line, "%s: %s batch %lld m %lld n %lld k %lld", what, gemm_form_name(c),
+  snprintf(line, sizeof line, "%s: %s batch %lld m %lld n %lld k %lld", what, gemm_variant_name(c),
            (long long)(c->b0 * c->b1), (long long)c->m, (long long)c->n, (long long)c->k);
   if (skip(line) || (stored && !gemm_packed(c)))
     return;

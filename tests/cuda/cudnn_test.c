@@ -16,7 +16,7 @@ static char folder[PATH_MAX + 40]; /* of the mock library */
 static mock_cudnn_state *cudnn_mock;
 
 /* Two axes: bias, residual and ReLU in all combinations, strides, groups, dilation, one-sided padding, 1x1. The last
- * has a form that cuDNN is not given. */
+ * is of a kind that cuDNN is not given. */
 static const char plane[] =
     "graph @g(%x: f32[batch,8,9,11]) {\n"
     "  @w1 = const f32[8,8,3,3] data(1)\n  @w2 = const f32[8,8,3,3] data(2)\n  @w3 = const f32[16,8,3,2] data(3)\n"
@@ -45,7 +45,7 @@ static const char space[] =
     "  %a1 = add %c1, @b1\n  return %a1\n}\n";
 
 /* Plain; causal with a past and fewer heads of keys; with a bias per head; all heads sharing one of keys; causal with a
- * window; a bias and a mask; a window to one side alone and two batch axes. The last three have forms that cuDNN is not
+ * window; a bias and a mask; a window to one side alone and two batch axes. The last three have schedules that cuDNN is not
  * given: a mask of -inf, a softcap, heads of a size that is no multiple of 8. */
 static const char attentions[] =
     "graph @g(%x: f32[batch,4,16,16]) {\n"

@@ -46,7 +46,7 @@ static bool stack_allowed(void *ctx, const char *function) {
 
 /* Kernels that the architecture can have, and whose inputs may be any: search_test.c runs those that sort and search. */
 static bool fits(const kernel_case *c, int arch) {
-  return c->form->min_arch <= arch && strncmp(c->what, "search ", 7) && !strncmp(c->what, only, strlen(only)) &&
+  return c->schedule->min_arch <= arch && strncmp(c->what, "search ", 7) && !strncmp(c->what, only, strlen(only)) &&
          (c - cases) % shards == shard;
 }
 
@@ -308,7 +308,7 @@ static bool launch_on_device(const kernel_case *c, const char *symbol, int turn,
     ok = ok && launch_tensors(c, symbol, turn, slots, n + nsizes, params);
   else
     ok = ok &&
-         launch_kernel(symbol, "", c->form->threads, blocks, cy_cuda_shared_bytes(c->form, *arch_of_device()), params);
+         launch_kernel(symbol, "", c->schedule->threads, blocks, cy_cuda_shared_bytes(c->schedule, *arch_of_device()), params);
   if (ok && case_combine_blocks(c))
     ok = launch_kernel(symbol, "_combine", CY_CUDA_COMBINE_THREADS, case_combine_blocks(c), 0, params);
   ok = ok && said(driver.stream_wait(NULL), c->what); /* what is copied in lies where results go */
@@ -338,8 +338,8 @@ static void run_one(const kernel_case *c, int i) {
 
 static void run_cases(bool matrix) {
   for (int i = 0; i < ncases && !broken; i++) {
-    if (!fits(&cases[i], capability) || (cases[i].form->stages > 0) != matrix ||
-        (tensors && !cases[i].form->tma_blocks))
+    if (!fits(&cases[i], capability) || (cases[i].schedule->stages > 0) != matrix ||
+        (tensors && !cases[i].schedule->tma_blocks))
       continue;
     if (number >= first)
       run_one(&cases[i], i);

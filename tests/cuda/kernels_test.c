@@ -24,9 +24,9 @@ static launch_fn *launch[VARIANTS];
 
 /* Convolutions that read by tensor maps are there for those alone: others run in the other variants. */
 static bool in_variant(int i, int variant) {
-  if (cases[i].form->packed_k && cases[i].form->tma_blocks && variant != TENSORS)
+  if (cases[i].schedule->packed_k && cases[i].schedule->tma_blocks && variant != TENSORS)
     return false;
-  return variant == COMMON || (variant == TENSORS ? cases[i].form->tma_blocks > 0 : cases[i].form->stages > 0);
+  return variant == COMMON || (variant == TENSORS ? cases[i].schedule->tma_blocks > 0 : cases[i].schedule->stages > 0);
 }
 
 /* Makes a library of DIR/NAME.c. */
@@ -73,7 +73,7 @@ static void choose_variant(int variant) {
 static void run_variant(int i, int variant, case_memory *memory) {
   char symbol[32];
   snprintf(symbol, sizeof symbol, "case%d", i);
-  cy_cuda_form_kind kind = cases[i].form->kind;
+  cy_cuda_schedule_kind kind = cases[i].schedule->kind;
   int iterations = kind == CY_CUDA_ITEMS ? 1 : kind == CY_CUDA_GROUPS ? 5 : 3;
   unsigned turns = (1u << (iterations + 1)) - 1;
   choose_variant(variant);

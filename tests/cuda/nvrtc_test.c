@@ -255,15 +255,15 @@ static bool wanted(const kernel_case *c, int i, const char *what, cy_cuda_arch a
   if (i >= first_large || *what == 'p')
     return i >= first_large && *what == 'p';
   if (!strncmp(c->what, "attention", 9))
-    return *what == 'a' && c->form->min_arch <= arch.number;
+    return *what == 'a' && c->schedule->min_arch <= arch.number;
   if (*what == 'a')
     return false;
   for (int n = 0; n < CHECK_COUNT(loops); n++)
     loop |= !strncmp(c->what, loops[n], strlen(loops[n]));
   if (*what == 'c')
-    return contraction && !c->form->stages;
+    return contraction && !c->schedule->stages;
   if (*what == 'm' || *what == 'i' || *what == 'f')
-    return c->form->stages && c->form->min_arch <= arch.number &&
+    return c->schedule->stages && c->schedule->min_arch <= arch.number &&
            cy_dtype_is_byte(cy_cu_factor_type(c->k)) == (*what == 'i') &&
            cy_dtype_is_float8(cy_cu_factor_type(c->k)) == (*what == 'f');
   if (*what == 'l')
@@ -281,9 +281,9 @@ static int wants_matrix(void *ctx, const char *function, cy_cuda_arch arch) {
   const char *what = ctx, *tail = function + strcspn(function, "_");
   int i = atoi(function + strlen("case"));
   const cy_contraction *c = cy_kernel_contraction(cases[i].k);
-  if (!strchr("miaf", *what) || !strcmp(tail, "_combine") || !cases[i].form->stages)
+  if (!strchr("miaf", *what) || !strcmp(tail, "_combine") || !cases[i].schedule->stages)
     return 0;
-  return cy_cuda_matrix_opcode(cases[i].form, c->rounded ? c->rounded : cy_cu_factor_type(cases[i].k),
+  return cy_cuda_matrix_opcode(cases[i].schedule, c->rounded ? c->rounded : cy_cu_factor_type(cases[i].k),
                                !strcmp(tail, "_tma"), arch);
 }
 
@@ -334,9 +334,9 @@ static void compile_for(const char *what, const target_arch *t, compiled *out) {
   for (int i = 0; i < ncases; i++)
     if (wanted(&cases[i], i, what, t->arch) && in_share(part, count++)) {
       print_case(f, i);
-      bool tensors = t->arch.suffix && cases[i].form->tma_blocks;
+      bool tensors = t->arch.suffix && cases[i].schedule->tma_blocks;
       out->tensors += tensors;
-      out->printed += 1 + (cases[i].form->shares > 0) + tensors;
+      out->printed += 1 + (cases[i].schedule->shares > 0) + tensors;
     }
   fclose(f);
   if (cy_nvrtc_compile(nvrtc, text, t->arch, false, &check, &image, &error))
@@ -612,8 +612,8 @@ static void test_occupancy(void) {
       "#pragma unroll\n  for (int i = 0; i < 64; i++)\n    x[i] = a[63 - i] * s[i];\n}\n";
   cy_cuda_machine archs_90a = {.arch = {{90, 'a'}}, .narch = 1}, archs_80 = {.arch = {{80, 0}}, .narch = 1};
   cy_machine machine = {.state = &archs_90a};
-  cy_cuda_form form = {.threads = 256, .shared_bytes = 64 << 10, .blocks = cy_dim_const(g, 528)};
-  cy_kernel_plan plan = {.kernel = cases[0].k, .form = &form};
+  cy_cuda_schedule schedule = {.threads = 256, .shared_bytes = 64 << 10, .blocks = cy_dim_const(g, 528)};
+  cy_kernel_plan plan = {.kernel = cases[0].k, .schedule = &schedule};
   resources told = {0, 0, 0};
   cy_nvrtc_check check = {stack_allowed, NULL, &told, note};
   cy_cuda_image image;
@@ -629,7 +629,7 @@ static void test_occupancy(void) {
   CHECK_STR_HAS(text, " 1 block of 256 threads per multiprocessor; 528 blocks, 4.0 waves of 132");
   machine.state = &archs_80;
   plan.code.registers = 64;
-  form.shared_bytes = 81 << 10;
+  schedule.shared_bytes = 81 << 10;
   CHECK(cy_cuda_occupancy(&machine, &plan, NULL, text, sizeof text));
   CHECK_STR_HAS(text, " 1 block of 256 threads per multiprocessor; 528 blocks, 4.9 waves of 108");
   if (!nvrtc)
@@ -677,7 +677,7 @@ static void test_blocks(void) {
     fclose(f);
     if (cy_nvrtc_compile(nvrtc, source, residents[r].arch, false, &check, &image, &error))
       CHECK_FAIL("%s", error);
-    cy_kernel_plan plan = {.kernel = cases[i].k, .form = (void *)cases[i].form};
+    cy_kernel_plan plan = {.kernel = cases[i].k, .schedule = (void *)cases[i].schedule};
     plan.code.registers = told.registers;
     plan.code.static_shared = told.shared;
     CHECK_INT_EQ(told.functions, 1);

@@ -177,9 +177,9 @@ static bool has_stack(void *ctx, const char *function) {
 
 /* Those of searches want contents that fit each other (search_test.c). */
 static bool fits(const kernel_case *c, cy_cuda_arch arch) {
-  return c->form->min_arch <= arch.number && strncmp(c->what, "search", 6);
+  return c->schedule->min_arch <= arch.number && strncmp(c->what, "search", 6);
 }
-static bool has_tensors(const kernel_case *c, cy_cuda_arch arch) { return arch.suffix && c->form->tma_blocks; }
+static bool has_tensors(const kernel_case *c, cy_cuda_arch arch) { return arch.suffix && c->schedule->tma_blocks; }
 
 static bool write_ptx(const char *path, cy_cuda_arch arch, const int *chosen, int n) {
   char *text = NULL, *error = NULL;
@@ -583,8 +583,8 @@ static void run_chosen(cy_cuda_arch arch, const int *chosen, int n, int iteratio
     return;
   for (int i = 0; i < n; i++) {
     const kernel_case *c = &cases[chosen[i]];
-    if (!c->form->packed_k || !c->form->tma_blocks)
-      run_case(chosen[i], arch, false, c->form->kind == CY_CUDA_ITEMS ? 1 : iterations);
+    if (!c->schedule->packed_k || !c->schedule->tma_blocks)
+      run_case(chosen[i], arch, false, c->schedule->kind == CY_CUDA_ITEMS ? 1 : iterations);
     if (has_tensors(c, arch))
       run_case(chosen[i], arch, true, iterations);
   }

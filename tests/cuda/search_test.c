@@ -332,7 +332,7 @@ static void test_running(void) {
   "{cell=" #cell ", hidden=" #hidden ", acts=" acts ", alphas=[0,0,0], betas=[0,0,0], clip=0, reverse=0, "             \
   "linear_before_reset=" #after ", input_forget=0}\n  return %y, %h\n}\n"
 
-/* A large R: products of few and of many states per step; in integers, a block for some units; what has no form per
+/* A large R: products of few and of many states per step; in integers, a block for some units; what has no kernel per
  * step, and a small one: a block for each sequence. */
 static void test_recurrent(void) {
   static const search rows[] = {
@@ -396,7 +396,7 @@ static void test_lengths(void) {
   compare_all(rows, CHECK_COUNT(rows), &(expected){true, 1e-4f, launches, NULL});
 }
 
-/* Attention of symbols: a form for few rows (16: 8 of each of two heads), one for many; blocks share long keys, and
+/* Attention of symbols: a kernel for few rows (16: 8 of each of two heads), one for many; blocks share long keys, and
  * another kernel puts together what they have. */
 static void test_attention(void) {
   static const search rows[] = {
@@ -412,7 +412,7 @@ static void test_attention(void) {
   compare_all(rows, 2, &(expected){true, 1e-4f, launches, "--cudnn=off"});
 }
 
-/* Products with weights in integers: a form for few rows, one for many, on one copy. Blocks of that one share k here, and
+/* Products with weights in integers: a kernel for few rows, one for many, on one copy. Blocks of that one share k here, and
  * another kernel adds what they have. */
 static void test_weights(void) {
   static const search rows[] = {

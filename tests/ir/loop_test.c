@@ -451,7 +451,7 @@ static const clip clips[] = {
     {33, 3, -5, 3e9, 2, 4}, /* beyond what parameters may be */
     {33, 3, -7.5, 250, 2, 5},
     {33, 7, -6.5, 99, 2, 5},   /* bounds that are not whole */
-    {33, 0.25, -1, 200, 2, 6}, /* form() keeps it apart */
+    {33, 0.25, -1, 200, 2, 6}, /* clip_key() keeps it apart */
 };
 enum { CLIPS = sizeof clips / sizeof *clips, KEPT = 7 };
 
@@ -469,7 +469,7 @@ static cy_kernel *clip_kernel(const clip *c) {
   return k;
 }
 
-static uint64_t clip_form(void *ctx, cy_kernel *k) {
+static uint64_t clip_key(void *ctx, cy_kernel *k) {
   (void)ctx;
   return strcmp(cy_kernel_name(k), "apart") == 0;
 }
@@ -502,7 +502,7 @@ static void test_share_kernels(void) {
   inside.then_steps = &step[0];
   inside.next = &step[4];
   CHECK_INT_EQ(p->nkernels, CLIPS - 1); /* two are equal as they are */
-  cy_program_share_kernels(p, clip_form, NULL);
+  cy_program_share_kernels(p, clip_key, NULL);
   CHECK_INT_EQ(p->nkernels, KEPT);
   char why[256] = "";
   if (!cy_program_verify(p, why, sizeof why))

@@ -241,10 +241,10 @@ static const char convolutions_text[] =
 
 /* Integers take half as long as floats, where the kernel is not of one channel; rounding, next to nothing. */
 static double half(const struct cy_machine *m, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
-                   cy_layer_arithmetic form) {
+                   cy_layer_arithmetic arithmetic) {
   (void)m, (void)sizes;
-  bool gains = form == CY_LAYER_INTS && !cy_dim_is(g, cy_value_of(g, n->in[1])->type.dim[1], 1);
-  return form == CY_LAYER_ROUNDING ? 1e3 : gains ? 1e9 : 2e9;
+  bool gains = arithmetic == CY_LAYER_INTS && !cy_dim_is(g, cy_value_of(g, n->in[1])->type.dim[1], 1);
+  return arithmetic == CY_LAYER_ROUNDING ? 1e3 : gains ? 1e9 : 2e9;
 }
 
 /* A scale per image, bits reduced slice by slice; 255 steps behind a ReLU; layers of one x share what is rounded. */

@@ -403,10 +403,10 @@ void cytoc_quantise_table(const cy_quant *q, const char *what, FILE *out) {
     fprintf(out, "%-40.40s %-20s %8s %11s %11s %9s  %s%s\n", l->name, l->shape, work, slow, fast, error,
             in_float(l) ? "float: "
             : l->keep   ? ""
-            : l->form   ? l->form
+            : l->instead   ? l->instead
                         : what,
             l->keep ? l->keep : "");
-    other = l->form && !l->keep ? l->form : other;
+    other = l->instead && !l->keep ? l->instead : other;
     kept += in_float(l);
     all += l->macs;
     ints += in_float(l) ? 0 : l->macs;

@@ -10,10 +10,10 @@
 #include "calibrate.h"
 
 typedef struct cytoc_quantise {
-  /* A graph that becomes the form which q->mode asks for and is destroyed then; NULL after a diagnostic. */
-  cy_graph *(*form)(void *ctx);
+  /* A graph that becomes what q->mode asks for and is destroyed then; NULL after a diagnostic. */
+  cy_graph *(*graph)(void *ctx);
   void *ctx;
-  bool in_form; /* it is that form when the passes begin; else the pass `quantise` makes it so, and those in front have run */
+  bool in_mode; /* it is that when the passes begin; else the pass `quantise` makes it so, and those in front have run */
   cy_pass_options passes; /* as the model is compiled with; what differs when it only runs here: recorder.c */
   cy_diag_sink *diag;
   const char *samples; /* path; NULL: random numbers, for cytoc_measure */

@@ -292,7 +292,7 @@ static int see_singles(recorder *r, int sample, void *ctx) {
   return 0;
 }
 
-/* What counts for time: estimated cycles, where there is an estimate, for both forms of layer l, or that gained. */
+/* What counts for time: estimated cycles, where there is an estimate, for layer l in both precisions, or that gained. */
 static double cycles_of(const cy_quant_layer *l) {
   return l->cycles[0] > 0 ? l->cycles[0] + l->cycles[1] : l->macs / 8;
 }

@@ -55,9 +55,9 @@ static cy_pass_options options_of(const recorder *r, const cy_machine *machine, 
   bool whole = mode == CY_QUANT_STATIC || mode == CY_QUANT_DYNAMIC;
   o.only = o.stop_after = o.dump = NULL;
   o.learn = NULL;
-  o.from = r->how->in_form ? NULL : cy_quant_pass(mode);
-  o.quant = r->how->in_form ? NULL : r->q;
-  if (r->how->in_form)
+  o.from = r->how->in_mode ? NULL : cy_quant_pass(mode);
+  o.quant = r->how->in_mode ? NULL : r->q;
+  if (r->how->in_mode)
     o.caps = cy_machine_caps(machine);
   if (o.weights) {
     *weights = *o.weights;
@@ -95,7 +95,7 @@ static const char *too_much(const recorder *r, const cy_program *p) {
 static int build(recorder *r, cy_machine *machine, const char *path) {
   cy_weight_options weights;
   cy_pass_options passes = options_of(r, machine, &weights);
-  cy_graph *g = r->how->form(r->how->ctx);
+  cy_graph *g = r->how->graph(r->how->ctx);
   int status = g ? cy_passes_run(g, &passes, NULL) : -1;
   if (!status && has_work(r->q)) {
     cy_lower_options lower = {.level = passes.opt_level, .caps = cy_machine_caps(machine)};

@@ -252,7 +252,7 @@ static int bad_option(session *s, const char *format, const char *found) {
 }
 
 static int check_emit(session *s) {
-#define NAME(kind, name, form, code) name ","
+#define NAME(kind, name, class, code) name ","
   static const char known[] = CY_EMIT_TABLE(NAME) "graph,loops";
 #undef NAME
   for (const char *p = s->o->emit; p; p = strchr(p, ','), p = p ? p + 1 : NULL) {
@@ -411,7 +411,7 @@ static int learn(void *ctx, cy_graph *g) {
   if (!l->budget &&
       (plain ? l->passes->weights->bits != 0 : q->mode == CY_QUANT_DYNAMIC && !q->limited && how.min_snr <= 0))
     return 0; /* weights in blocks are most of what there is, and no business of the estimate */
-  how.form = clone_graph;
+  how.graph = clone_graph;
   how.ctx = g;
   how.passes = *l->passes;
   if (l->budget)

@@ -32,11 +32,11 @@ bool cytoc_tune_layer_known(const char *text);
 /* Sets the options that make its type of f32. */
 void cytoc_tune_layer_options(const char *text, cytoc_options *o);
 /* Of a description; planar: its feature maps lie by planes of channels, else channels are dense. */
-typedef struct tune_layer_form {
+typedef struct tune_layer_spec {
   const char *text;
   bool planar;
-} tune_layer_form;
-/* A graph of the layer alone, with random weights, a bias and an activation; ctx: a tune_layer_form. NULL: it cannot be made. */
+} tune_layer_spec;
+/* A graph of the layer alone, with random weights, a bias and an activation; ctx: a tune_layer_spec. NULL: it cannot be made. */
 cy_graph *cytoc_tune_layer_graph(void *ctx, cy_diag_sink *diag);
 
 /* ---- tune_measure.c ---- */

@@ -163,12 +163,12 @@ static cy_val build_matmul(cy_graph *g, const layer *l) {
 }
 
 cy_graph *cytoc_tune_layer_graph(void *ctx, cy_diag_sink *diag) {
-  const tune_layer_form *form = ctx;
+  const tune_layer_spec *spec = ctx;
   layer l;
-  if (!read_layer(form->text, &l))
+  if (!read_layer(spec->text, &l))
     return NULL;
   cy_graph *g = cy_graph_create(diag, "layer");
-  cy_val y = l.conv ? build_conv(g, &l, form->planar) : build_matmul(g, &l);
+  cy_val y = l.conv ? build_conv(g, &l, spec->planar) : build_matmul(g, &l);
   if (y) {
     cy_graph_add_output(g, "out", y);
     return g;

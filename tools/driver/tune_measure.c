@@ -60,11 +60,11 @@ static bool compile(const cytoc_session *s, const char *layer, const char *candi
   cy_choice forced = {.layer = layer, .candidate = candidate};
   cy_choices choices = {&forced, 1};
   expected e = {layer, candidate, false};
-  tune_layer_form form = {layer, candidate && cy_candidate_is(candidate, "planar")};
+  tune_layer_spec spec = {layer, candidate && cy_candidate_is(candidate, "planar")};
   cytoc_session one = {.o = &o,
                        .diag = diag,
                        .make = cytoc_tune_layer_graph,
-                       .make_ctx = &form,
+                       .make_ctx = &spec,
                        .choices = candidate ? &choices : NULL,
                        .visit = candidate ? look : NULL,
                        .visit_ctx = &e};

@@ -6,7 +6,7 @@
  * between them, are followed by QuantizeLinear and DequantizeLinear (u8, a scale and zero point per tensor); weights
  * are s8 with a scale per output channel, biases i32 with the scale of their products, both behind DequantizeLinear.
  *
- * Method: that of --int8=static (cytoc_quantise.c), which runs the model in several forms; where that has the pass
+ * Method: that of --int8=static (cytoc_quantise.c), which runs several models; where that has the pass
  * `quantise` make them of a graph, here they are made of the ONNX model, as each is read: with tensors as further
  * outputs, with every layer measured, with one layer in integers, with all of them. The last is what is written. The
  * rest of the file stays as it was: names, other operators, metadata.
@@ -34,7 +34,7 @@ static void add_observed(qdq_writer *w) {
   }
 }
 
-/* The form that the quantisation asks for, in the place of the model; what was read stays in *out_read. */
+/* The model that the quantisation asks for, in the place of the model; what was read stays in *out_read. */
 static int build(qdq_writer *w, Onnx__GraphProto *out_read) {
   Onnx__GraphProto *g = w->graph;
   int status = 0;
@@ -66,7 +66,7 @@ static int build(qdq_writer *w, Onnx__GraphProto *out_read) {
   return status;
 }
 
-static cy_graph *read_form(void *ctx) {
+static cy_graph *read_graph(void *ctx) {
   qdq_writer *w = ctx;
   Onnx__GraphProto read;
   int status = build(w, &read);
@@ -89,9 +89,9 @@ static cy_graph *read_form(void *ctx) {
 
 static int calibrate(qdq_writer *w) {
   cytoc_quantise how = w->job->calibrate;
-  how.form = read_form;
+  how.graph = read_graph;
   how.ctx = w;
-  how.in_form = true;
+  how.in_mode = true;
   for (uint32_t i = 0; i < w->nlayers; i++)
     w->quant.layer[i].input = w->layers[i].tensor + 1;
   w->quant.tensor = CY_NEW_ARRAY(w->quant.arena, cy_quant_tensor, w->ntensors + 1);

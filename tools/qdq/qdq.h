@@ -10,7 +10,7 @@ typedef struct qdq_job {
   const char *input, *output;
   const char *skip;         /* as cy_quant.skip */
   cy_import_options import; /* shapes to calibrate at */
-  cytoc_quantise calibrate; /* samples, method and the like; form, ctx and in_form are set here */
+  cytoc_quantise calibrate; /* samples, method and the like; graph, ctx and in_mode are set here */
   bool explain;             /* prints tables of the layers and of the whole */
 } qdq_job;
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* qdq_int.h - what the files of `cytoc quantize` share: the model being rewritten, and small edits of it.
  *
- * qdq.c          the forms of the model that are run on samples, and the one that is written
+ * qdq.c          the models that are run on samples, and the one that is written
  * qdq_graph.c    looking at the model and adding to it
  * qdq_tensors.c  which tensors are rounded, their scales
  * qdq_layers.c   weights, biases, QuantizeLinear and DequantizeLinear
- * qdq_measure.c  the forms that tell what quantising does to each layer
+ * qdq_measure.c  the models that tell what quantising does to each layer
  * qdq_upgrade.c  models of older operator sets
  * qdq_file.c     the model's file, and those beside it that hold tensor data
  */
@@ -23,7 +23,7 @@ typedef struct qdq_tensor {
   const char *name;             /* ONNX's */
   const Onnx__NodeProto *maker; /* as read; NULL: none */
   int rank;
-  /* for the form being built, by qdq_choose_scales() */
+  /* for the model being built, by qdq_choose_scales() */
   bool rounded;
   bool moved;    /* made of other tensors that are rounded, by moving their elements */
   bool balanced; /* its maker makes it divided by its balance */
@@ -63,7 +63,7 @@ typedef struct qdq_writer {
   cy_quant quant;
   Onnx__NodeProto **nodes; /* what takes the place of graph->node */
   size_t nnodes;
-  uint8_t *packed; /* the form of the model that was built last */
+  uint8_t *packed; /* the model that was built last */
 } qdq_writer;
 
 /* ---- qdq_graph.c ---- */
@@ -118,7 +118,7 @@ int qdq_channel_axis(const qdq_layer *l); /* of what it puts out */
 char *qdq_add_factors(qdq_writer *w, char *name, const float *values, int64_t channels, int rank, int axis);
 int qdq_build_static(qdq_writer *w);
 
-/* ---- qdq_measure.c: forms for CY_QUANT_MEASURE and CY_QUANT_SINGLE; 0, or -1 after a diagnostic ---- */
+/* ---- qdq_measure.c: models for CY_QUANT_MEASURE and CY_QUANT_SINGLE; 0, or -1 after a diagnostic ---- */
 int qdq_build_measuring(qdq_writer *w);
 int qdq_build_single(qdq_writer *w);
 

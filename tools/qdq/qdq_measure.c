@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* qdq_measure.c - forms of a model that tell what quantising does to each of its layers.
+/* qdq_measure.c - models that tell what quantising does to each of its layers.
  *
  * In:  a model, ranges. Out: the same with every layer once more, in integers by itself, and
  *

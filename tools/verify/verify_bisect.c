@@ -26,7 +26,7 @@ typedef struct bisection {
   const input_sample *sample;
   cy_diag_sink *diag;
   cy_temps *temps;
-  const char *form; /* the model that is tried */
+  const char *tried; /* path of the part of the model that is tried */
   const char **names;
   size_t *makers, n;   /* values that nodes make, in their order, and the nodes */
   verify_known *known; /* the sample's inputs, then those of `names` that the reference gave */
@@ -40,7 +40,7 @@ static int complain(bisection *b, const char *format, const char *text) {
   return -1;
 }
 
-/* One side computes a form of the model. NO_MODEL: it takes no such model; FAILED: it does not run, or crashes. *out is to be
+/* One side computes a part of the model. NO_MODEL: it takes no such model; FAILED: it does not run, or crashes. *out is to be
  * freed. */
 enum { COMPUTED, NO_MODEL, FAILED };
 static int compute(const bisection *b, verify_kind kind, const char *source, const input_sample *s, verify_result *out,
@@ -48,7 +48,7 @@ static int compute(const bisection *b, verify_kind kind, const char *source, con
   verify_engine e;
   cytoc_options o = *b->o;
   if (source != b->o->input) {
-    o.shapes = (options_list){0}; /* the form's sizes are fixed */
+    o.shapes = (options_list){0}; /* the part's sizes are fixed */
     o.last_logits = NULL;
   }
   int status = verify_engine_open(&e, kind, &o, source, NULL) ? NO_MODEL : COMPUTED;
@@ -86,7 +86,7 @@ static void list_names(bisection *b) {
     }
 }
 
-/* Where value `name` is among the outputs of a form with `taps` behind the model's own. -1: nowhere. */
+/* Where value `name` is among the outputs of a part with `taps` behind the model's own. -1: nowhere. */
 static int32_t output_index(const bisection *b, const char *const *taps, size_t n, const char *name) {
   int32_t own = cyto_model_output_count(b->model), at = own;
   for (int32_t i = 0; i < own; i++) {
@@ -110,9 +110,9 @@ static void add_known(bisection *b, const char *name, const cyto_value *value) {
 
 static int ask_reference(bisection *b) {
   char why[VERIFY_TEXT];
-  if (verify_model_tap(b->o->input, b->names, b->n, b->form, b->diag))
+  if (verify_model_tap(b->o->input, b->names, b->n, b->tried, b->diag))
     return -1;
-  if (compute(b, b->reference, b->form, b->sample, &b->values, why))
+  if (compute(b, b->reference, b->tried, b->sample, &b->values, why))
     return complain(b, "--bisect: the reference cannot give the values inside the model: %s", why);
   b->known = calloc(b->n + (size_t)b->sample->n + 1, sizeof *b->known);
   if (!b->known)
@@ -143,7 +143,7 @@ static size_t first_of_all(bisection *b) {
   char why[VERIFY_TEXT];
   verify_result ours;
   size_t found = b->n;
-  if (!compute(b, VERIFY_OURS, b->form, b->sample, &ours, why))
+  if (!compute(b, VERIFY_OURS, b->tried, b->sample, &ours, why))
     for (size_t i = 0; i < b->n && found == b->n; i++) {
       int32_t at = output_index(b, b->names, b->n, b->names[i]);
       const cyto_value *expected = expected_of(b, b->names[i]);
@@ -159,10 +159,10 @@ static bool alone_beyond(bisection *b, size_t i) {
   char why[VERIFY_TEXT];
   verify_result ours;
   const cyto_value *expected = expected_of(b, b->names[i]);
-  if (!expected || verify_model_tap(b->o->input, &b->names[i], 1, b->form, b->diag))
+  if (!expected || verify_model_tap(b->o->input, &b->names[i], 1, b->tried, b->diag))
     return false;
   int32_t at = output_index(b, &b->names[i], 1, b->names[i]);
-  bool beyond = compute(b, VERIFY_OURS, b->form, b->sample, &ours, why) ||
+  bool beyond = compute(b, VERIFY_OURS, b->tried, b->sample, &ours, why) ||
                 (at >= 0 && at < ours.n && is_beyond(b, &ours.outputs[at], expected));
   verify_results_free(&ours, 1);
   return beyond;
@@ -204,7 +204,7 @@ static int try_part(bisection *b, part *p) {
   verify_result ours = {0};
   int beyond = 0;
   cy_diag_sink *quiet = cy_diag_create();
-  int status = verify_model_cut(b->o->input, p->first, p->last, p->wanted, b->known, b->nknown, b->form, &inputs, &n,
+  int status = verify_model_cut(b->o->input, p->first, p->last, p->wanted, b->known, b->nknown, b->tried, &inputs, &n,
                                 &p->nodes, quiet);
   cy_diag_destroy(quiet);
   p->sample.inputs = calloc(n + 1, sizeof *p->sample.inputs);
@@ -214,8 +214,8 @@ static int try_part(bisection *b, part *p) {
     p->sample.inputs[i] = *inputs[i]->value;
   p->sample.n = (int32_t)n;
   free(inputs);
-  if (!status && !compute(b, b->reference, b->form, &p->sample, &p->expected, why)) {
-    beyond = compute(b, VERIFY_OURS, b->form, &p->sample, &ours, why) == FAILED;
+  if (!status && !compute(b, b->reference, b->tried, &p->sample, &p->expected, why)) {
+    beyond = compute(b, VERIFY_OURS, b->tried, &p->sample, &ours, why) == FAILED;
     for (int32_t i = 0; !beyond && i < ours.n && i < p->expected.n; i++)
       beyond = is_beyond(b, &ours.outputs[i], &p->expected.outputs[i]);
     verify_results_free(&ours, 1);
@@ -246,7 +246,7 @@ static int find_part(bisection *b, size_t layer, const char *wanted, part *out) 
     } else
       hidden = less.first;
   }
-  if (shown <= layer) /* the form that was tried last may be another one */
+  if (shown <= layer) /* the part that was tried last may be another one */
     return part_free(out), try_part(b, out);
   for (size_t behind = 1;; behind *= 2) {
     size_t end = layer + behind < last ? layer + behind : last;
@@ -335,8 +335,8 @@ int verify_bisect(const cytoc_options *o, const verify_model *m, verify_kind ref
   b.temps = cy_temps_create(diag);
   if (!b.temps)
     return -1;
-  b.form = cy_temps_file(b.temps, "form.onnx");
-  cy_temps_file(b.temps, "form.onnx.data");
+  b.tried = cy_temps_file(b.temps, "tried.onnx");
+  cy_temps_file(b.temps, "tried.onnx.data");
   int status = bisect(&b, folder);
   verify_results_free(&b.values, 1);
   free(b.known);

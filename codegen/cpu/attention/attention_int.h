@@ -22,10 +22,10 @@ typedef struct att {
   int64_t ld_s, ld_o;   /* floats between rows of scores and outputs */
   int64_t panels_v;
   unsigned last_v; /* vectors of the last panel of values that there are columns for */
-  bool few, many; /* forms to emit: rows up to FEW, more */
+  bool few, many; /* kernels to emit: rows up to FEW, more */
   bool behind;    /* a block is finished between the products of the next one: see multiply_keys */
   bool late;      /* scores of many rows become weights in the product with the values, see microkernel_weigh.c */
-  bool half, amx; /* q, k, v are bf16, multiplied by tiles of AMX or by dot2; of these forms: */
+  bool half, amx; /* q, k, v are bf16, multiplied by tiles of AMX or by dot2; of these kernels: */
   int64_t filled; /* elements of a head in scratch, whole tiles */
   int64_t ld_w;   /* bf16 between rows of weights */
   /* Operands that lie as the products of many rows want them; not scaled, and no panels to make. */

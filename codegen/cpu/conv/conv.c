@@ -597,7 +597,7 @@ double cy_conv_outputs(const cy_conv_desc *d) {
   return (positions > 0 ? positions : CY_UNKNOWN_POSITIONS) * (double)d->cout;
 }
 
-/* Cycles of the direct form on one core. */
+/* Cycles of the direct convolution on one core. */
 double cy_direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   cy_output_block output_block = cy_output_block_choose(cg, d);
   double work = 0, bytes = 0;

@@ -5,7 +5,7 @@
  */
 #include "conv_int.h"
 
-/* The direct form of what has a generator of its own was never faster; its estimate is a rough one. */
+/* Direct convolution of what has a generator of its own was never faster; its estimate is a rough one. */
 static const double UNTRIED = 2;
 
 static double winograd_cost(const cy_cg *cg, const cy_conv_desc *d) {

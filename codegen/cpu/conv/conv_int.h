@@ -50,7 +50,7 @@ double cy_direct_cost(const cy_cg *cg, const cy_conv_desc *desc);
 typedef struct cy_lane_reduce {
   unsigned lanes, outputs;
 } cy_lane_reduce;
-/* The best form, if there is one, and what it takes: products of vectors for each input channel. outputs: single ones, each
+/* The best plan, if there is one, and what it takes: products of vectors for each input channel. outputs: single ones, each
  * of so many taps, all channels of which are computed. */
 cy_lane_reduce cy_lane_reduce_choose(const cy_cg *cg, const cy_conv_desc *desc, double outputs, double taps,
                                      double *out_products);

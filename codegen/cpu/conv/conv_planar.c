@@ -7,7 +7,7 @@
  * several of its rows read it copies once. Then MR output channels times NV vectors of outputs are a tile, whose accumulators
  * stay in registers: for each tap and input channel NV vectors of the copy, from where the tap begins, and MR weights,
  * each for a whole vector. Nothing is unfolded, and neither feature map has to be transposed.
- * Where channels are few, or the layers around have feature maps in this order, that costs less than conv.c's form
+ * Where channels are few, or the layers around have feature maps in this order, that costs less than conv.c's algorithm
  * between two conversions; cy_planar_cost is for the pass that decides.
  */
 #include "conv_int.h"

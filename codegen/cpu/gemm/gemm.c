@@ -4,7 +4,7 @@
  * Comes in: a cy_gemm_desc. Goes out: one phase, or two when B has to be packed at run time first. Where B is packed
  * before, phases may make once what all tasks want of A: A dense along k, and sums of A for strassen.c, which does
  * blocked products by fewer multiplications where that is faster.
- * Three forms, chosen from what is constant:
+ * Three algorithms, chosen from what is constant:
  *   blocked     tasks are (matrix, block of rows, block of panels) around the micro-kernels of microkernel.c; B is
  * packed (at
  *               compile time, or by the first phase), or read in place when its columns are dense and too few rows
@@ -38,7 +38,7 @@ typedef struct gemm {
   bool widened;     /* .. or panel by panel, where these are not too large */
   bool strassen;    /* blocks of rows and panels go to strassen.c, as .. */
   cy_strassen fast; /* .. this says */
-  cy_blocks plain;  /* tasks of the form without it */
+  cy_blocks plain;  /* tasks of the product without it */
 } gemm;
 
 /* Products; 0: it is not known how many. */
@@ -256,7 +256,7 @@ static cy_microkernel micro_shape(cy_cg *cg, const gemm *g) {
                           .cbuf_panels = g->blocks.nb};
 }
 
-/* Where only running tells the rows, the form for fewer of them than are returned; 0: there is none. */
+/* Where only running tells the rows, the kernel for fewer of them than are returned; 0: there is none. */
 static int64_t few_rows_plan(cy_cg *cg, const gemm *g, gemm *out) {
   *out = *g;
   if (cy_csize_known(g->d->m))
@@ -463,7 +463,7 @@ static void emit_sums(cy_cg *cg, const void *of, const char *name) {
   cy_fn_end(cg, NULL);
 }
 
-/* ---- the blocked form ---- */
+/* ---- the blocked product ---- */
 
 cy_int_weights cy_gemm_ints(cy_cg *cg, const cy_gemm_desc *d) {
   return (cy_int_weights){.bits = d->ints.bits,

@@ -224,9 +224,9 @@ typedef struct cy_strassen {
   int64_t k_block;
   bool shared; /* the left factor's sums are made once for all tasks, by a phase before */
   cy_weights weights;
-  double share; /* of the plain form's time: estimate, the larger of one worker's and of several's */
+  double share; /* of the plain product's time: estimate, the larger of one worker's and of several's */
 } cy_strassen;
-/* Can it be computed so? The plain form's tasks are `plain`. rows: 0 when unknown, then for CY_STRASSEN_ROWS and more.
+/* Can it be computed so? The plain product's tasks are `plain`. rows: 0 when unknown, then for CY_STRASSEN_ROWS and more.
  * outer: how many such products there are; 0 when unknown. */
 bool cy_strassen_choose(const cy_cg *cg, cy_tile tile, cy_weights weights, int64_t outer, int64_t rows, int64_t panels,
                         int64_t k, cy_blocks plain, cy_strassen *out);

@@ -37,24 +37,24 @@ static void phase_add(cy_contract_info *info, const char *name, int64_t tasks) {
 }
 
 typedef struct phase_of {
-  const cy_phase_form *form;
+  const cy_phase_desc *desc;
   const void *plan;
 } phase_of;
 
 static V phase_tasks(cy_cg *cg, const void *of) {
   const phase_of *p = of;
-  return p->form->tasks ? p->form->tasks(cg, p->plan) : cy_task_count(cg, p->form->grid, p->plan);
+  return p->desc->tasks ? p->desc->tasks(cg, p->plan) : cy_task_count(cg, p->desc->grid, p->plan);
 }
 
-static void emit_plain(cy_cg *cg, const cy_phase_form *form, const void *plan, const char *name) {
+static void emit_plain(cy_cg *cg, const cy_phase_desc *desc, const void *plan, const char *name) {
   cy_kernel_begin(cg, name, 0);
-  cy_tasks_emit(cg, form->grid, plan, form->body, (void *)plan);
+  cy_tasks_emit(cg, desc->grid, plan, desc->body, (void *)plan);
   cy_fn_end(cg, NULL);
 }
 
 void cy_generator_emit(cy_cg *cg, const cy_generator *by, const void *plan, const char *kernel, cy_contract_info *out) {
   *out = (cy_contract_info){0};
-  for (const cy_phase_form *p = by->phase; p < by->phase + CY_CONTRACT_PHASES && (p->emit || p->body); p++) {
+  for (const cy_phase_desc *p = by->phase; p < by->phase + CY_CONTRACT_PHASES && (p->emit || p->body); p++) {
     char name[sizeof out->phase->name];
     if (p->wanted && !p->wanted(plan))
       continue;

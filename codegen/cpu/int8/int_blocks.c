@@ -20,12 +20,12 @@ bool cy_int_gemm_blocks_possible(const cy_cg *cg, int64_t block, int64_t k) {
   return cg->amx_bf16 && k % TILE_K == 0 && block > 1 && (block % TILE_K == 0 || TILE_K % block == 0);
 }
 
-static const cy_scaled_form form;
+static const cy_scaled_ops ops;
 
 static cy_scaled plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   int64_t rows = cy_csize_known(d->m), unit = d->ints.block > TILE_K ? d->ints.block : TILE_K;
   cy_tile tile = cy_int_gemm_amx_tile(rows, cy_csize_known(d->n));
-  cy_scaled p = cy_scaled_plan(&form, d, (int64_t)tile.nv * cg->W);
+  cy_scaled p = cy_scaled_plan(&ops, d, (int64_t)tile.nv * cg->W);
   p.tile = tile;
   p.nb = p.nr < GROUP_COLUMNS ? GROUP_COLUMNS / p.nr : 1;
   int64_t k_block = (int64_t)cg->model.amx_group_weights / (p.nb * p.nr * 2) / unit * unit;
@@ -83,7 +83,7 @@ static void multiply(cy_cg *cg, const cy_scaled_frame *f, V first, V count) {
   cy_int_product_emit(cg, &product);
 }
 
-static const cy_scaled_form form = {.round = round_block, .multiply = multiply, .amx = true};
+static const cy_scaled_ops ops = {.round = round_block, .multiply = multiply, .amx = true};
 
 CY_PLAN_MAKE(cy_scaled)
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* int_copy.c - copies a task's rows of a to scratch: those of a matrix, or the taps of output positions.
  *
- * Comes in: a frame of int_gemm.c, whose task is known. Goes out: [row][k] in the form that micro-kernels read, made by
+ * Comes in: a frame of int_gemm.c, whose task is known. Goes out: [row][k] in the layout that micro-kernels read, made by
  * copy_rows.c. Positions whose taps all lie in the feature map take whole kernel rows at a time, without a check.
  */
 #include "int_gemm_int.h"

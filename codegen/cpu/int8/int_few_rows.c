@@ -51,10 +51,10 @@ bool cy_int_gemm_few_possible(const cy_cg *cg, int bits, int64_t block, int64_t 
   return cy_form_on(cg, CY_FORM_INT_FEW_ROWS) && bits == 4 && cy_quantised_rows_possible(cg, bits, block, tile, n);
 }
 
-static const cy_scaled_form form;
+static const cy_scaled_ops ops;
 
 static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
-  plan p = {.s = cy_scaled_plan(&form, d, VECTORS * (int64_t)cg->W),
+  plan p = {.s = cy_scaled_plan(&ops, d, VECTORS * (int64_t)cg->W),
             .dot4 = cy_scaled_dot4(cg),
             .nv = cg->registers == 32 ? VECTORS : VECTORS / 2,
             .block_bytes = HEAD_BYTES + DIGITS * d->ints.block};
@@ -439,7 +439,7 @@ static void multiply(cy_cg *cg, const cy_scaled_frame *f, V block, V count) {
   }
 }
 
-static const cy_scaled_form form = {.round = round_block, .multiply = multiply, .interleaved = true};
+static const cy_scaled_ops ops = {.round = round_block, .multiply = multiply, .interleaved = true};
 
 CY_PLAN_MAKE(plan)
 

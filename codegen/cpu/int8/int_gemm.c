@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* int_gemm.c - matrix products and convolutions of 8-bit integers and bf16: the plan and the tasks; the forms are described
+/* int_gemm.c - matrix products and convolutions of 8-bit integers and bf16: the plan and the tasks; the algorithms are described
  * in int_gemm.h.
  *
  * Comes in: a cy_int_gemm_desc. Goes out: one phase, or two where b has to be packed at run time first. A task is
@@ -106,7 +106,7 @@ static int64_t group_choose(const cy_cg *cg, const plan *p) {
   return group < 1 ? 1 : group / p->unit * p->unit;
 }
 
-/* Where columns fill wide vectors, tasks take panels by as many as make one: the epilogue needs no other form then. */
+/* Where columns fill wide vectors, tasks take panels by as many as make one: the epilogue needs no other code then. */
 static int64_t unit_choose(const cy_cg *cg, const plan *p) {
   int64_t wide = WIDE * (int64_t)cg->W, unit = wide / p->nr;
   bool fills = p->packed && !p->pack_b && !p->variant.bf16 && p->n && p->n % wide == 0 && wide % p->nr == 0;

@@ -3,7 +3,7 @@
  * with exact i32 accumulators, and of bf16 with f32 accumulators.
  *
  * out = sum (a - a_zero) * (b - b_zero), a being s8 or u8; what padding adds is 0. Like contract.h, nothing here knows
- * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Forms:
+ * the compiler's IR, and both sides, packing and code, derive their plan from the descriptor and cg. Algorithms:
  *   dot2    a and b as i16, vpmaddwd: exact for whatever 8-bit numbers less their zero points are; b is packed as s8
  *           where it fits, else as i16
  *   dot4    a as u8, b as s8, vpdpbusd: where the CPU has it; a constant b is s8. What a's zero point and shifting s8 to
@@ -20,7 +20,7 @@
  * A filter per channel is applied by dot4 or dot2, too (int_depthwise.c).
  * Where the CPU has AMX, dot4 and bf16 are multiplied by it, 16 rows by 16 columns by 16 groups of k at a time
  * (int_amx.c); k is then filled up to whole tiles.
- * A task copies its rows of a into scratch in the form wanted, [row][k], padding included; micro-kernels then read
+ * A task copies its rows of a into scratch in the layout wanted, [row][k], padding included; micro-kernels then read
  * nothing but rows at equal distances and packed panels of b. dot4 of convolutions reads rows of the feature map
  * instead (int_row_block.c), whose padded copy is in scratch; groups of k begin anew with each row of the kernel then.
  * Panels of channels that are shuffled leave out the taps that they have only zeros for (int_order.c).
@@ -92,7 +92,7 @@ int64_t cy_int_gemm_largest_sum(const cy_pack_layout *layout, const cy_pack_sour
 /* ---- int_winograd.c ---- */
 bool cy_int_winograd_possible(const cy_cg *cg, const cy_int_gemm_desc *desc); /* if it is exact */
 /* On one core; 0: it is not possible, or not faster. */
-/* What it takes and what the direct form does, in cycles; false: it is not possible. */
+/* What it takes and what the direct convolution does, in cycles; false: it is not possible. */
 bool cy_int_winograd_weigh(const cy_cg *cg, const cy_int_gemm_desc *desc, double *with, double *without);
 double cy_int_winograd_cycles(const cy_cg *cg, const cy_int_gemm_desc *desc);
 bool cy_int_winograd_exact(int64_t largest_sum);
@@ -152,17 +152,17 @@ static inline unsigned cy_int_gemm_together(const cy_cg *cg, cy_int_gemm_variant
 
 /* void (ptr a, ptr row_offsets, ptr b, ptr c, i64 ldc, i64 groups, i64 panels, ptr start, ptr first, ptr again,
  * i64 runs, i64 pitch [, ptr ahead, i64 step] [, ptr panels, ptr runs]): for each of so many panels of nr columns, c[mr][nv vectors of i32] = a's mr
- * rows times its first columns; of lanes beyond nr, whatever. start: what the accumulators begin with, where form.starts; or, onto,
+ * rows times its first columns; of lanes beyond nr, whatever. start: what the accumulators begin with, where variant.starts; or, onto,
  * with what c holds; first, again: of split weights, from the first of the panels on, and from the beginning; runs,
  * pitch: of a row block, groups being those of a run, how many runs there are and the bytes from one to the next;
  * ahead, step: with every group a line is prefetched, so many bytes behind the one before; panels, runs:
- * cy_int_gemm_tables from the first panel on, where form.shuffled. */
+ * cy_int_gemm_tables from the first panel on, where variant.shuffled. */
 enum { CY_INT_GEMM_ARGS = 12, CY_INT_GEMM_MAX_ARGS = 16 };
 static inline unsigned cy_int_gemm_args(cy_int_gemm_variant variant) {
   return CY_INT_GEMM_ARGS + (variant.prefetch ? 2 : 0) + (variant.shuffled ? 2 : 0);
 }
 V cy_int_gemm_kernel(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsigned nv, int64_t nr, bool onto);
-/* The same for a form that is amx: mr is 16 or 32, and mr / 16 * nv at most 4; rows follow each other at the distance of
+/* The same for a variant that is amx: mr is 16 or 32, and mr / 16 * nv at most 4; rows follow each other at the distance of
  * the second one, and there are 16 or 32, of whatever content; groups is a multiple of 16; start is not read, accumulators begin
  * with 0 or, onto, with what c holds. A thread calls it between cy_int_gemm_amx_begin and cy_int_gemm_amx_end. */
 V cy_int_gemm_amx_kernel(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsigned nv, int64_t nr, bool onto);
@@ -207,7 +207,7 @@ typedef struct cy_int_product {
 } cy_int_product;
 void cy_int_product_emit(cy_cg *cg, const cy_int_product *product);
 
-/* ---- int_order.c: what code reads of panels whose runs differ, where form.shuffled ---- */
+/* ---- int_order.c: what code reads of panels whose runs differ, where variant.shuffled ---- */
 
 typedef struct cy_int_gemm_tables { /* addresses */
   V panels, runs;

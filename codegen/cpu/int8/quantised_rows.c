@@ -73,11 +73,11 @@ static void plan_blocks(plan *p, int64_t mb, int64_t run, int64_t k_blocks) {
   s->acc_bytes = run * s->nb * s->nr * 4;
 }
 
-static const cy_scaled_form form;
+static const cy_scaled_ops ops;
 
 static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   int64_t rows = cy_csize_known(d->m);
-  plan p = {.s = cy_scaled_plan(&form, d, VECTORS * (int64_t)cg->W), .dot4 = cy_scaled_dot4(cg)};
+  plan p = {.s = cy_scaled_plan(&ops, d, VECTORS * (int64_t)cg->W), .dot4 = cy_scaled_dot4(cg)};
   cy_scaled *s = &p.s;
   if (d->ints.bits == 8 && d->ints.is_signed != cg->sdot)
     p.flip = cg->sdot ? -128 : 128;
@@ -94,7 +94,7 @@ static plan plan_of(const cy_cg *cg, const cy_gemm_desc *d) {
   return p;
 }
 
-/* The form of p for few rows. */
+/* The plan p for few rows. */
 static plan for_few(const plan *p) {
   plan few = *p;
   few.few = true;
@@ -381,7 +381,7 @@ static void multiply(cy_cg *cg, const cy_scaled_frame *f, V first, V count) {
   cy_loop_end(cg, &q, NULL);
 }
 
-static const cy_scaled_form form = {.round = round_block, .multiply = multiply, .interleaved = true};
+static const cy_scaled_ops ops = {.round = round_block, .multiply = multiply, .interleaved = true};
 
 static void emit_gemm(cy_cg *cg, const void *of, const char *name) {
   const plan *p = of, few = for_few(p);

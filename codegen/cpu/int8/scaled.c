@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scaled.c - products of f32 with weights in integers with scales, block by block of k: phases, tasks and rows of all forms.
+/* scaled.c - products of f32 with weights in integers with scales, block by block of k: phases, tasks and rows of all of them.
  *
  * Comes in: a plan that begins with a cy_scaled. Goes out: two phases. The first rounds the rows of a, once for all tasks, by
  * the blocks that weights have. A task of the second has a block of rows and a group of panels of columns; by some blocks of k,
- * the form multiplies all its rows by the weights of each panel, onto accumulators in scratch, which an epilogue takes at the end.
+ * the generator multiplies all its rows by the weights of each panel, onto accumulators in scratch, which an epilogue takes at the end.
  * Tasks of the same rows that follow each other may be done as one, block by block of k, so that weights are read in the
  * order they lie in.
  */
@@ -11,8 +11,8 @@
 
 #include <stdio.h>
 
-cy_scaled cy_scaled_plan(const cy_scaled_form *form, const cy_gemm_desc *d, int64_t nr) {
-  cy_scaled p = {.form = form,
+cy_scaled cy_scaled_plan(const cy_scaled_ops *ops, const cy_gemm_desc *d, int64_t nr) {
+  cy_scaled p = {.ops = ops,
                  .d = d,
                  .n = cy_csize_known(d->n),
                  .k = cy_csize_known(d->k),
@@ -103,7 +103,7 @@ void cy_scaled_round(cy_cg *cg, void *plan, const cy_task *t) {
   cy_loop_begin(cg, &b, t->columns.begin, t->columns.end, cy_i64(cg, 1), NULL, 0);
   V at = cy_mul(cg, cy_mulc(cg, b.iv, p->block), cy_size(cg, d->ak));
   V to = rounded_at(cg, p, row);
-  p->form->round(cg, plan, cy_gepf(cg, a, at), to, b.iv);
+  p->ops->round(cg, plan, cy_gepf(cg, a, at), to, b.iv);
   cy_loop_end(cg, &b, NULL);
 }
 
@@ -228,9 +228,9 @@ static void emit_product(cy_cg *cg, const cy_scaled_frame *f) {
   cy_fill_zero(cg, row, cy_mulc(cg, cy_sub(cg, f->q1, f->q0), p->nr));
   cy_loop_end(cg, &r, NULL);
   cy_loop_begin(cg, &b, cy_i64(cg, 0), cy_i64(cg, p->count), cy_i64(cg, p->k_blocks), NULL, 0);
-  p->form->multiply(cg, f, b.iv, cy_imin(cg, cy_i64(cg, p->k_blocks), cy_sub(cg, cy_i64(cg, p->count), b.iv)));
+  p->ops->multiply(cg, f, b.iv, cy_imin(cg, cy_i64(cg, p->k_blocks), cy_sub(cg, cy_i64(cg, p->count), b.iv)));
   cy_loop_end(cg, &b, NULL);
-  if (p->form->interleaved)
+  if (p->ops->interleaved)
     finish_interleaved(cg, f);
   else
     finish_rows(cg, f, f->acc, cy_i64(cg, 0), f->rows, f->q0, f->q1);
@@ -251,7 +251,7 @@ static void emit_task(cy_cg *cg, void *frame_of, const cy_task *t) {
 void cy_scaled_tasks(cy_cg *cg, const cy_scaled *p, V scratch) {
   cy_scaled_frame f = {.p = p, .weights = scratch, .acc = cy_gepc(cg, scratch, p->weight_bytes)};
   f.row_table = cy_row_table(cg, p->tile.mr, cy_i64(cg, p->row_bytes));
-  if (p->form->interleaved)
+  if (p->ops->interleaved)
     f.line = cy_gepc(cg, cy_alloca(cg, (p->line + 1) * p->nr * 4), p->nr * 4);
   cy_tasks_emit(cg, cy_scaled_grid, p, emit_task, &f);
 }
@@ -259,10 +259,10 @@ void cy_scaled_tasks(cy_cg *cg, const cy_scaled *p, V scratch) {
 void cy_scaled_emit(cy_cg *cg, const void *plan, const char *name) {
   const cy_scaled *p = plan;
   V scratch = cy_phase_begin(cg, name, 0, &p->d->epilogue, p->d->scratch_slot, cy_scaled_worker_bytes, p);
-  if (p->form->amx)
+  if (p->ops->amx)
     cy_int_gemm_amx_begin(cg);
   cy_scaled_tasks(cg, p, scratch);
-  if (p->form->amx)
+  if (p->ops->amx)
     cy_int_gemm_amx_end(cg);
   cy_fn_end(cg, NULL);
 }

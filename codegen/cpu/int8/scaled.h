@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scaled.h - products of f32 with weights in integers with scales: what their forms share (scaled.c).
+/* scaled.h - products of f32 with weights in integers with scales: what their generators share (scaled.c).
  *
- * A form (int_blocks.c, quantised_rows.c, int_few_rows.c) tells how a block of a row of a is rounded, and how rounded rows are
+ * A generator (int_blocks.c, quantised_rows.c, int_few_rows.c) tells how a block of a row of a is rounded, and how rounded rows are
  * multiplied by weights of some blocks of k; the phases, the accumulators and the epilogue are here. Its plan begins
  * with a cy_scaled.
  */
@@ -11,17 +11,17 @@
 #include "int_gemm.h"
 
 struct cy_scaled_frame;
-typedef struct cy_scaled_form {
+typedef struct cy_scaled_ops {
   /* Rounds a block of k: `from` its floats, `row` the rounded row, `block` its number. */
   void (*round)(cy_cg *cg, const void *plan, V from, V row, V block);
   /* accumulators += the frame's rows times its panels, `count` blocks of k from `first` on, k_blocks at most. */
   void (*multiply)(cy_cg *cg, const struct cy_scaled_frame *frame, V first, V count);
   bool interleaved; /* accumulators of a panel are in the order of two rounds of unpack, see quantised_rows.c */
   bool amx;
-} cy_scaled_form;
+} cy_scaled_ops;
 
 typedef struct cy_scaled {
-  const cy_scaled_form *form;
+  const cy_scaled_ops *ops;
   const cy_gemm_desc *d;
   cy_tile tile;
   int64_t n, k, block, count;     /* count: of blocks of k */
@@ -46,7 +46,7 @@ typedef struct cy_scaled_frame {
   V q0, q1;
 } cy_scaled_frame;
 
-cy_scaled cy_scaled_plan(const cy_scaled_form *form, const cy_gemm_desc *desc, int64_t nr);
+cy_scaled cy_scaled_plan(const cy_scaled_ops *ops, const cy_gemm_desc *desc, int64_t nr);
 /* Where the accumulators of a panel lie, in the first row. */
 V cy_scaled_acc_at(cy_cg *cg, const cy_scaled_frame *frame, V panel);
 /* The column that a panel begins with: where columns do not fill it, the last one begins so early that it ends with them. */

@@ -20,7 +20,7 @@
 /* Emits `void symbol(const cyrt_slot *args, i64 begin, i64 end, i64 worker)` for a kernel without contraction. */
 void cy_cpu_emit_loops(cy_cg *cg, cy_kernel *k, const char *symbol);
 
-/* The body of contraction kernel k in the form the generators of contract.h call. Release when the generator is done.
+/* The body of contraction kernel k as the generators of contract.h call. Release when the generator is done.
  */
 cy_epilogue cy_cpu_epilogue_create(const cy_cg *cg, cy_kernel *k);
 void cy_cpu_epilogue_destroy(cy_epilogue *e);

@@ -180,7 +180,7 @@ void cy_lp_prefetch(cy_lp *p, cy_karg arg, cy_expr offset, int64_t prefetch, boo
     cy_prefetch(p->cg, cy_gepc(p->cg, address(p, arg, cy_lp_uniform(p, offset)), prefetch), write, CY_FIRST_LEVEL);
 }
 
-/* `lanes` elements that lie side by side, in storage form. */
+/* `lanes` elements that lie side by side, in storage type. */
 static V load_vector(cy_lp *p, cy_karg arg, V offset, unsigned lanes) {
   cy_dtype t = p->args[arg].dtype;
   return cy_load(p->cg, cy_lp_mem(p->cg, t, lanes), address(p, arg, offset), cy_lp_bytes(t));

@@ -2,7 +2,7 @@
 /* loops_int.h - what the files that print loop IR as LLVM IR share.
  *
  * A value of dtype t is in a register as: bool i1; integers their own width (those under 8 bits: i8); f32 and f64
- * themselves; every smaller float as an f32 that the small type can represent. In memory it has its storage form (bool
+ * themselves; every smaller float as an f32 that the small type can represent. In memory it has its storage type (bool
  * i8, ..). Inside a lane loop an expression is uniform (one scalar for all lanes) or varying (a vector of `lanes`).
  */
 #ifndef CY_CPU_LOOPS_INT_H
@@ -51,7 +51,7 @@ static inline T lanes_of(T t, unsigned n) { return n > 1 ? LLVMVectorType(t, n) 
 static inline T lane_type(T t) { return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? LLVMGetElementType(t) : t; }
 static inline bool small_float(cy_dtype t) { return cy_dtype_is_float(t) && cy_dtype_of(t)->bits < 32; }
 T cy_lp_reg(cy_cg *cg, cy_dtype t, unsigned n);
-T cy_lp_mem(cy_cg *cg, cy_dtype t, unsigned n); /* storage form */
+T cy_lp_mem(cy_cg *cg, cy_dtype t, unsigned n); /* storage type */
 unsigned cy_lp_bytes(cy_dtype t);
 bool cy_lp_packed(cy_dtype t);   /* several elements in a byte */
 V cy_lp_in_lanes(T type, V one); /* the constant in all lanes of a type */
@@ -85,7 +85,7 @@ V cy_lp_lane_numbers(cy_lp *p, V first); /* first, first + 1, .. */
 /* loops_lookup.c */
 /* Is the lane's part of an offset an index that a short table of elements t is looked up by? */
 bool cy_lp_short_index(const cy_lp *p, cy_dtype t, cy_expr varying);
-/* In storage form; at: of the table's first element; index: the value of cy_lp_lookup_index(). */
+/* In storage type; at: of the table's first element; index: the value of cy_lp_lookup_index(). */
 cy_expr cy_lp_lookup_index(const cy_lp *p, cy_expr varying);
 V cy_lp_lookup(cy_lp *p, cy_dtype t, V at, cy_expr varying, V index);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loops_ops.c - the arithmetic of loop IR on LLVM values, scalar or vector alike.
  *
- * In: ir/elementwise.def's forms, operands in register form (see loops_int.h) and dtypes. Out: the result in register form. Follows ir/scalar.c in
+ * In: ir/elementwise.def's expressions, operands in registers' types (see loops_int.h) and dtypes. Out: the result in its register's type. Follows ir/scalar.c in
  * every corner: integer division by zero is 0 and never traps, float to integer saturates with NaN as 0, minimum and
  * maximum propagate NaN, shifts by the width or more give 0 or the sign. Fast-math is limited to `contract` (a * b + c
  * may become one fma). Floats smaller than f32 are computed in f32 and rounded after every operation. Functions LLVM
@@ -35,7 +35,7 @@ static V contract(V v) {
   return v;
 }
 
-/* ---- memory form and back ---- */
+/* ---- storage types and back ---- */
 
 static V bf16_bits(cy_cg *cg, V x, unsigned n) { /* f32 -> i32 holding the rounded upper half in place */
   LLVMBuilderRef b = cg->b;
@@ -348,12 +348,12 @@ static V mul_q15(cy_cg *cg, V x, V y) {
   return cy_joined_all(cg, part, lanes / each);
 }
 
-/* ---- the forms of elementwise.def ---- */
+/* ---- the expressions of elementwise.def ---- */
 
-static _Noreturn void no_form(cy_op op, cy_dtype t) {
+static _Noreturn void no_expression(cy_op op, cy_dtype t) {
   cy_bug("op '%s' on %s in a kernel", cy_op_of(op)->name, cy_dtype_of(t)->name);
 }
-#define NONE (no_form(op, t), NULL)
+#define NONE (no_expression(op, t), NULL)
 
 static V real_op(cy_cg *cg, cy_op op, cy_dtype t, V *a, int nargs, unsigned n) {
   LLVMBuilderRef b = cg->b;
@@ -387,7 +387,7 @@ static V int_op(cy_cg *cg, cy_op op, cy_dtype t, V *a, int nargs) {
 
 /* ---- conversion, comparison ---- */
 
-/* Saturated, 0 for NaN: LLVM takes vectors apart for its own form. low: the least number; high: the largest one below
+/* Saturated, 0 for NaN: LLVM takes vectors apart for its own instruction. low: the least number; high: the largest one below
  * too_large, which is one more than `max`, the largest integer. */
 typedef struct int_range {
   double low, high, too_large;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c - attention without its matrix of scores: a block takes some rows of one head and goes through the keys.
  *
- * In: a contraction kernel of kind ATTENTION (ir/loop/loop.h). Out: its form and its C text. Neighbouring batch axes along
+ * In: a contraction kernel of kind ATTENTION (ir/loop/loop.h). Out: its schedule and its C text. Neighbouring batch axes along
  * which keys and values stand still are counted as one run of rows, so heads that share keys share what is loaded.
  * For each tile of keys: scores = q k^T, changed and weighed by the kernel's loop IR, then result += weights v. The
  * greatest score of a row and the sum of its weights are kept; where a greater score turns up, sum and result so far
@@ -173,40 +173,40 @@ static bool by_warpgroup(const view *v, const cy_cuda_tile *t) {
   return v->type != CY_F32 && t->m % 64 == 0 && t->thread_n == 1 && size % 64 == 0 && (columns == 64 || columns == 128);
 }
 
-static int share_blocks(const cy_machine *m, const cy_cuda_form *form) {
-  return cy_cu_wanted_blocks(m) * (form->tile.m <= CY_CUDA_FEW_QUERIES ? FEW_EACH : 1);
+static int share_blocks(const cy_machine *m, const cy_cuda_schedule *schedule) {
+  return cy_cu_wanted_blocks(m) * (schedule->tile.m <= CY_CUDA_FEW_QUERIES ? FEW_EACH : 1);
 }
 
 /* How many blocks share the keys of a tile of rows: no more than fill the device, each with some tiles of keys. The kernel
  * counts alike (shares_function). */
-static cy_dim shares_of(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form) {
+static cy_dim shares_of(const cy_machine *m, cy_kernel *k, const cy_cuda_schedule *schedule) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
-  cy_dim one = cy_dim_const(g, 1), blocks = cy_dim_const(g, share_blocks(m, form));
-  cy_dim seen = c->window ? cy_dim_min(g, c->keys, cy_dim_const(g, c->window + form->tile.m)) : c->keys;
-  cy_dim max = cy_dim_div(g, seen, cy_dim_const(g, (int64_t)form->tile.n * MIN_TILES));
-  cy_dim wanted = cy_dim_div(g, blocks, cy_dim_max(g, form->blocks, one));
+  cy_dim one = cy_dim_const(g, 1), blocks = cy_dim_const(g, share_blocks(m, schedule));
+  cy_dim seen = c->window ? cy_dim_min(g, c->keys, cy_dim_const(g, c->window + schedule->tile.m)) : c->keys;
+  cy_dim max = cy_dim_div(g, seen, cy_dim_const(g, (int64_t)schedule->tile.n * MIN_TILES));
+  cy_dim wanted = cy_dim_div(g, blocks, cy_dim_max(g, schedule->blocks, one));
   return cy_dim_max(g, cy_dim_min(g, cy_dim_min(g, wanted, max), cy_dim_const(g, MAX_SHARES)), one);
 }
 
 /* Has blocks share keys; how many there are where they need not: those the kernel by tensor maps may do. */
-static cy_dim share(const cy_machine *m, cy_kernel *k, const view *v, cy_cuda_form *form) {
+static cy_dim share(const cy_machine *m, cy_kernel *k, const view *v, cy_cuda_schedule *schedule) {
   cy_graph *g = cy_kernel_graph(k);
-  cy_dim one = cy_dim_const(g, 1), rows = cy_dim_mul(g, v->heads, v->rows), shares = shares_of(m, k, form);
+  cy_dim one = cy_dim_const(g, 1), rows = cy_dim_mul(g, v->heads, v->rows), shares = shares_of(m, k, schedule);
   int64_t min, max, known;
   cy_dim_range(g, shares, &min, &max);
   if (max < 2)
-    return form->blocks;
-  form->shares = (int)max;
-  form->share_blocks = share_blocks(m, form);
-  form->shares_vary = min != max;
-  form->share_elems = (int64_t)form->share_blocks * form->tile.m * (v->columns + 2);
-  if (!form->shares_vary && cy_dim_is_const(g, rows, &known))
-    form->share_elems = form->shares * known * (v->columns + 2);
+    return schedule->blocks;
+  schedule->shares = (int)max;
+  schedule->share_blocks = share_blocks(m, schedule);
+  schedule->shares_vary = min != max;
+  schedule->share_elems = (int64_t)schedule->share_blocks * schedule->tile.m * (v->columns + 2);
+  if (!schedule->shares_vary && cy_dim_is_const(g, rows, &known))
+    schedule->share_elems = schedule->shares * known * (v->columns + 2);
   cy_dim more = cy_dim_min(g, cy_dim_sub(g, shares, one), one), results = cy_dim_muli(g, rows, v->columns);
-  cy_dim alone = cy_dim_mul(g, form->blocks, cy_dim_sub(g, one, more));
-  form->blocks = cy_dim_mul(g, form->blocks, shares);
-  form->combine_blocks = cy_dim_mul(g, more, cy_dim_cdiv(g, results, cy_dim_const(g, CY_CUDA_COMBINE_THREADS)));
+  cy_dim alone = cy_dim_mul(g, schedule->blocks, cy_dim_sub(g, one, more));
+  schedule->blocks = cy_dim_mul(g, schedule->blocks, shares);
+  schedule->combine_blocks = cy_dim_mul(g, more, cy_dim_cdiv(g, results, cy_dim_const(g, CY_CUDA_COMBINE_THREADS)));
   return alone;
 }
 
@@ -235,24 +235,24 @@ static bool scores_raw(cy_kernel *k, bool *out_hides) {
          set->value == cy_x_select(k, seen, score, cy_x_const(k, CY_F32, -__builtin_inf()));
 }
 
-static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+static void make_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule) {
   cy_graph *g = cy_kernel_graph(k);
   view v;
   view_of(k, m->tf32, &v);
   const shape *s = choose(m, k, &v);
-  form->kind = CY_CUDA_TILES;
-  form->tile = (cy_cuda_tile){s->rows, s->keys, (int)v.size, s->warps_m, s->warps_n};
-  form->threads = v.matrix ? s->warps_m * s->warps_n * 32 : THREADS;
-  form->stages = s->stages;
-  form->warpgroups = by_warpgroup(&v, &form->tile);
-  form->min_arch = v.matrix && v.type != CY_F16 ? 80 : 0;
-  form->shared_bytes = shared_bytes(&v, s);
-  form->max_blocks = INT32_MAX / 128;
-  form->blocks = cy_dim_mul(g, v.heads, cy_dim_cdiv(g, v.rows, cy_dim_const(g, s->rows)));
-  cy_dim alone = share(m, k, &v, form);
+  schedule->kind = CY_CUDA_TILES;
+  schedule->tile = (cy_cuda_tile){s->rows, s->keys, (int)v.size, s->warps_m, s->warps_n};
+  schedule->threads = v.matrix ? s->warps_m * s->warps_n * 32 : THREADS;
+  schedule->stages = s->stages;
+  schedule->warpgroups = by_warpgroup(&v, &schedule->tile);
+  schedule->min_arch = v.matrix && v.type != CY_F16 ? 80 : 0;
+  schedule->shared_bytes = shared_bytes(&v, s);
+  schedule->max_blocks = INT32_MAX / 128;
+  schedule->blocks = cy_dim_mul(g, v.heads, cy_dim_cdiv(g, v.rows, cy_dim_const(g, s->rows)));
+  cy_dim alone = share(m, k, &v, schedule);
   bool hides;
   if (v.matrix && !cy_kernel_contraction(k)->rounded && weighs_by_exp(k) && scores_raw(k, &hides))
-    cy_cu_attention_tma_schedule(m, k, v.shared, alone, form);
+    cy_cu_attention_tma_schedule(m, k, v.shared, alone, schedule);
 }
 
 /* ---- printing: what the kernel says of scores, where operands are ---- */
@@ -411,7 +411,7 @@ static const char rounded_chunk_body[] =
     "  cy_chunk_store(to, v);\n"
     "}\n\n";
 
-/* What both forms begin with: the block's rows, and its queries on their way. */
+/* What both schedules begin with: the block's rows, and its queries on their way. */
 static const char block_head[] =
     "  CY_DYNAMIC(memory);\n"
     "  cy_chunk *const queries = (cy_chunk *)memory, *const tiles = queries + BM * QC;\n"
@@ -435,12 +435,12 @@ static const char block_head[] =
 /* ---- printing: the kernel ---- */
 
 static void print_tile_numbers(const cy_cu_contract *q, const view *v) {
-  const cy_cuda_form *form = q->p->form;
-  const cy_cuda_tile *t = &form->tile;
+  const cy_cuda_schedule *schedule = q->p->schedule;
+  const cy_cuda_tile *t = &schedule->tile;
   int chunk = elements(v->type), whole = v->matrix ? 16 : chunk;
   const cy_cu_number rows[] = {{"BM", t->m},
                                {"BN", t->n},
-                               {"NT", form->threads},
+                               {"NT", schedule->threads},
                                {"CH", chunk},
                                {"EB", CHUNK / chunk},
                                {"D", v->size},
@@ -452,11 +452,11 @@ static void print_tile_numbers(const cy_cu_contract *q, const view *v) {
                                {"CV", up(v->columns, 64) / 64},
                                {"TM", t->m / 16},
                                {"TN", t->n / 16},
-                               {"STAGES", form->stages},
+                               {"STAGES", schedule->stages},
                                {"WARPS_N", t->thread_n},
                                {"WN", v->matrix ? t->n / t->thread_n : 0},
-                               {"SHARES", form->shares ? form->shares : 1},
-                               {"SHARE_BLOCKS", form->share_blocks},
+                               {"SHARES", schedule->shares ? schedule->shares : 1},
+                               {"SHARE_BLOCKS", schedule->share_blocks},
                                {"SHARE_KEYS", (int64_t)t->n * MIN_TILES},
                                {"CAUSAL", q->c->causal},
                                {"WINDOW", q->c->window}};
@@ -465,11 +465,11 @@ static void print_tile_numbers(const cy_cu_contract *q, const view *v) {
 
 /* How a tile lies in shared memory, and which instructions multiply. */
 static void print_instructions(const cy_cu_contract *q, const view *v) {
-  const cy_cuda_form *form = q->p->form;
+  const cy_cuda_schedule *schedule = q->p->schedule;
   FILE *f = q->p->out;
   fprintf(f, "#define SCALE (%af)\n", (double)(float)q->c->scale);
   fprintf(f, "#define WARPGROUPS %s\n#define QC (WARPGROUPS ? DP / CH : %d)\n#define VC (WARPGROUPS ? DVP / CH : %d)\n",
-          form->warpgroups ? "CY_WARPGROUPS" : "0", row_chunks(v, v->size), row_chunks(v, v->columns));
+          schedule->warpgroups ? "CY_WARPGROUPS" : "0", row_chunks(v, v->size), row_chunks(v, v->columns));
   fprintf(f, "#define TILE (BN * (QC + VC))\n"
              "#define PLACE(row, c, chunks, rows) (WARPGROUPS ? cy_place(row, c, 8, rows) : (row) * (chunks) + (c))\n");
   const char *name = cy_dtype_of(v->type)->name;
@@ -479,10 +479,10 @@ static void print_instructions(const cy_cu_contract *q, const view *v) {
     fprintf(f, "#define MMA cy_mma_%s\n#define PACK cy_pack_%s\n#define PUT cy_chunk_put16\n#define BITS(v) (v)\n",
             name, name);
   fprintf(f, "#define ROUNDS %d\n", q->p->args[q->c->b].dtype != v->type);
-  fprintf(f, "#define WGMMA cy_wgmma_%s_%d\n#define WGMMA_HELD cy_wgmma_held_%s_%d\n", name, form->tile.n, name,
+  fprintf(f, "#define WGMMA cy_wgmma_%s_%d\n#define WGMMA_HELD cy_wgmma_held_%s_%d\n", name, schedule->tile.n, name,
           up(v->columns, v->matrix ? 16 : elements(v->type)));
-  if (form->shares)
-    fprintf(f, "#define PARTS a%u\n", form->share_arg);
+  if (schedule->shares)
+    fprintf(f, "#define PARTS a%u\n", schedule->share_arg);
 }
 
 /* What becomes of scores: which are hidden, and the weights that they make. */
@@ -551,11 +551,11 @@ static void print_combine(cy_cu_contract *q) {
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q = {.p = p, .c = cy_kernel_contraction(p->k), .symbol = symbol, .type = "f32"};
   view v;
-  view_of(p->k, p->form->stages > 0, &v);
+  view_of(p->k, p->schedule->stages > 0, &v);
   const cy_cu_attention_text *text = v.matrix ? &cy_cu_attention_matrix : &cy_cu_attention_plain;
   print_functions(&q);
   print_constants(&q, &v, v.matrix && weighs_by_exp(p->k));
-  if (p->form->shares)
+  if (p->schedule->shares)
     cy_cu_contract_text(&q, shares_function);
   cy_cu_contract_text(&q, range_function);
   cy_cu_contract_text(&q, end_function);
@@ -569,18 +569,18 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract_text(&q, text->products);
   if (text->warpgroup)
     fputs("#endif\n", p->out);
-  fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
+  fprintf(p->out, "CY_KERNEL(%d) ", p->schedule->threads);
   cy_cu_function_open(&q, "$S($P$L) {\n");
   cy_cu_attention_sizes(&q);
   print_operands(&q);
   cy_cu_contract_text(&q, block_head);
   cy_cu_contract_text(&q, text->body);
   cy_cu_function_close(&q);
-  if (p->form->shares)
+  if (p->schedule->shares)
     print_combine(&q);
-  if (p->form->tma_blocks)
+  if (p->schedule->tma_blocks)
     cy_cu_attention_tma_print(&q);
   fputs(end_of_constants, p->out);
 }
 
-const cy_cu_generator cy_cu_attention = {"attention", supports, schedule, print, NULL};
+const cy_cu_generator cy_cu_attention = {"attention", supports, make_schedule, print, NULL};

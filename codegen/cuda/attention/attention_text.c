@@ -2,7 +2,7 @@
 /* attention_text.c - what a block of attention does with its tiles, as C text: the macros and functions that it uses
  * are attention.c's.
  *
- * One form multiplies by matrix instructions, on sm_90a by warpgroups, whose functions stand beside those of warps; one
+ * One schedule multiplies by matrix instructions, on sm_90a by warpgroups, whose functions stand beside those of warps; one
  * by ordinary FMAs.
  */
 #include "codegen/cuda/matrix/contract_int.h"

@@ -28,19 +28,19 @@ static int64_t size_of(cy_kernel *k) {
 }
 
 /* `shared`: trailing batch axes of one key head; `blocks`: tiles of rows, 0 where blocks share keys. */
-void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared, cy_dim blocks, cy_cuda_form *form) {
+void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared, cy_dim blocks, cy_cuda_schedule *schedule) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = of(k);
   int64_t size = size_of(k);
-  if (!cy_cuda_has_warpgroups(m) || !form->warpgroups || cy_dim_is(g, blocks, 0) || form->tile.m != ROWS ||
+  if (!cy_cuda_has_warpgroups(m) || !schedule->warpgroups || cy_dim_is(g, blocks, 0) || schedule->tile.m != ROWS ||
       !cy_dim_is(g, c->n, size) || (size != 64 && size != 128) || !cy_dim_is(g, c->b_k, 1) ||
       !cy_dim_is(g, c->v_n, 1) || c->nbatch - shared > MAX_AXES)
     return;
-  form->tma_blocks = blocks;
-  form->tma_n = KEYS;
+  schedule->tma_blocks = blocks;
+  schedule->tma_n = KEYS;
   cy_var last = c->out_var[c->nout_vars - 1];
-  for (int vector = 8; vector >= 4 && !form->vector; vector /= 2)
-    cy_cuda_vectorise_body(k, form, cy_cu_epilogue(k), last, vector, 16);
+  for (int vector = 8; vector >= 4 && !schedule->vector; vector /= 2)
+    cy_cuda_vectorise_body(k, schedule, cy_cu_epilogue(k), last, vector, 16);
 }
 
 /* [batch axes..][keys][columns], a box of 64 columns. */
@@ -358,7 +358,7 @@ static void print_constants(const cy_cu_contract *q) {
                                {"STAGES", (CY_CUDA_TMA_SHARED - STAGING - 2 * queries) / (2 * tile)},
                                {"TILE", tile},
                                {"CACHED", CACHED},
-                               {"VECTOR", q->p->form->vector ? q->p->form->vector : 1}};
+                               {"VECTOR", q->p->schedule->vector ? q->p->schedule->vector : 1}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     fprintf(f, "#undef %s\n#define %s %lld\n", rows[i].name, rows[i].name, (long long)rows[i].value);
   fprintf(f, "#undef WGMMA\n#define WGMMA cy_wgmma_%s_%d\n", type, KEYS);

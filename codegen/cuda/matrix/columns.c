@@ -44,7 +44,7 @@ static bool loops_fit(cy_kernel *k, const cy_stmt *body, int64_t *out_iterations
 
 /* Items alone fill a device when there are some of its threads' number; if there may be fewer, strands make up for it.
  */
-bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_form *f) {
+bool cy_cuda_columns_schedule(const cy_machine *m, cy_kernel *k, cy_dim items, const cy_stmt *body, cy_cuda_schedule *f) {
   cy_graph *g = cy_kernel_graph(k);
   int64_t iterations, min, max, wanted = (int64_t)cy_cu_wanted_blocks(m) * ITEM_THREADS;
   if (!loops_fit(k, body, &iterations))
@@ -73,20 +73,20 @@ static void print_loop(cy_cu *p, const cy_stmt *s) {
   uint8_t *ops = cy_cu_partials_open(p, s);
   cy_cu_line(p, "CY_UNROLL_BY(8)");
   cy_cu_line(p, "for (%s v%u = strand; live && v%u < %s; v%u += %d) {", type, s->var, s->var,
-             cy_cu_dim(p, cy_kernel_var(p->k, s->var)->extent), s->var, p->form->group);
+             cy_cu_dim(p, cy_kernel_var(p->k, s->var)->extent), s->var, p->schedule->group);
   cy_cu_open(p);
   cy_cu_list(p, s->body);
   cy_cu_close(p, mark);
   cy_cu_line(p, "}");
-  p->group = p->form->group;
-  p->apart = p->form->columns;
+  p->group = p->schedule->group;
+  p->apart = p->schedule->columns;
   cy_cu_partials_close(p, ops);
   p->group = 1;
   p->apart = 0;
 }
 
 void cy_cuda_columns_print(cy_cu *p, const cy_stmt *body) {
-  cy_cu_line(p, "const int strand = CY_TID / %d;", p->form->columns);
+  cy_cu_line(p, "const int strand = CY_TID / %d;", p->schedule->columns);
   for (const cy_stmt *s = body; s; s = s->next) {
     uint32_t mark = p->nlog;
     if (s->kind == CY_S_FOR) {

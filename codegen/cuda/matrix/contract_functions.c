@@ -2,7 +2,7 @@
 /* contract_functions.c - the functions that a tile loop of any contraction calls: where elements of its factors lie, and what
  * becomes of a result (contract_int.h).
  *
- * In:  a contraction and its form. Out: <symbol>_at, _tap_at, _a_tap, _a_at, _b_at, _b_inside, _put, _put_chunk as C text.
+ * In:  a contraction and its schedule. Out: <symbol>_at, _tap_at, _a_tap, _a_at, _b_at, _b_inside, _put, _put_chunk as C text.
  */
 #include "contract_int.h"
 
@@ -109,7 +109,7 @@ static void print_tap_of_k(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
   cy_dim depth = cy_cu_per_group(q->p->g, c, c->channels_in);
   int64_t whole;
-  bool one = cy_dim_is_const(q->p->g, depth, &whole) && whole % q->p->form->tile.k == 0;
+  bool one = cy_dim_is_const(q->p->g, depth, &whole) && whole % q->p->schedule->tile.k == 0;
   if (cy_cu_taps(c) == 1) {
     cy_cu_line(q->p, "const int tap = 0, channel = k;");
     return;
@@ -216,9 +216,9 @@ static void print_b(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
   cy_cu_function_open(q, "CY_INLINE i64 $S_b_inside($P, int z, int k, int n) {\n");
-  if (p->form->packed_k) {
+  if (p->schedule->packed_k) {
     cy_cu_line(p, "const i64 at = ((i64)%s * %s + n) * %lld + %sk;", cy_cu_is_conv(c) ? group_text(c) : "0", q->n,
-               (long long)p->form->packed_k, cy_cu_has_phases(c) ? "phase->base + " : "");
+               (long long)p->schedule->packed_k, cy_cu_has_phases(c) ? "phase->base + " : "");
   } else if (!cy_cu_is_conv(c)) {
     cy_cu_line(p, "i64 at = (i64)k * %s + (i64)n * %s;", cy_cu_dim(p, c->b_k), cy_cu_dim(p, c->b_n));
     cy_cu_print_batch(q, c->b_batch);
@@ -283,7 +283,7 @@ static void put_chunk(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
   bool conv = cy_cu_is_conv(c);
-  const char *type = cy_cu_var_type(p, p->form->vector_var);
+  const char *type = cy_cu_var_type(p, p->schedule->vector_var);
   char head[48];
   cy_cu_function_open(q, "CY_INLINE void $S_put_chunk($P, int z, int m, int n, const $T *acc) {\n");
   cy_cu_locals(p);
@@ -301,7 +301,7 @@ static void put_chunk(cy_cu_contract *q) {
 
 void cy_cu_contract_put(cy_cu_contract *q) {
   put(q);
-  if (q->p->form->vector)
+  if (q->p->schedule->vector)
     put_chunk(q);
 }
 

@@ -11,11 +11,11 @@
  *   <symbol>_a_at     .. from the row and k; -1 when it is outside
  *   <symbol>_b_at  the same of B's element (z, k, n); <symbol>_b_inside where it is known to be inside
  *   <symbol>_put   runs the epilogue for one result,
- *   <symbol>_put_chunk   .. for form->vector neighbours along n, where that can be
+ *   <symbol>_put_chunk   .. for schedule->vector neighbours along n, where that can be
  *
  * Of transposed convolutions z counts groups and phases (phases.c), and all of these functions take a <symbol>_phase.
  *
- * B is read from its argument as the model has it, or packed: [z][n][k], k filled up with zeros to form->packed_k.
+ * B is read from its argument as the model has it, or packed: [z][n][k], k filled up with zeros to schedule->packed_k.
  */
 #ifndef CY_CUDA_CONTRACT_INT_H
 #define CY_CUDA_CONTRACT_INT_H
@@ -66,8 +66,8 @@ typedef struct cy_cu_contract {
 } cy_cu_contract;
 
 /* The argument that B is read from. */
-static inline cy_karg cy_cu_b_arg(const cy_cuda_form *form, const cy_contraction *c) {
-  return form->packed_k ? form->packed_arg : c->b;
+static inline cy_karg cy_cu_b_arg(const cy_cuda_schedule *schedule, const cy_contraction *c) {
+  return schedule->packed_k ? schedule->packed_arg : c->b;
 }
 
 /* ---- contract_functions.c ---- */
@@ -115,8 +115,8 @@ void cy_cu_phase_flat_tap(cy_cu_contract *q);
 void cy_cu_phase_coordinates(cy_cu_contract *q);
 
 /* ---- split.c ---- */
-/* Has blocks share k where the form's tiles are too few. */
-void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
+/* Has blocks share k where the schedule's tiles are too few. */
+void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule);
 /* Around a kernel's text. SHARES (at most), SHARE_BLOCKS, VECTOR: macros; <symbol>_shares(tiles, iterations);
  * <symbol>_end(.., shares, share_z, z, m, n, sums, M, N) ends VECTOR results, which are neighbours along n: share_z,
  * the number of the share and of the product, counts where there are several shares. */
@@ -173,7 +173,7 @@ typedef struct cy_cu_operand {
   int nstrides;
 } cy_cu_operand;
 cy_cu_operand cy_cu_operand_a(cy_kernel *k);
-cy_cu_operand cy_cu_operand_b(cy_kernel *k, const cy_cuda_form *form);
+cy_cu_operand cy_cu_operand_b(cy_kernel *k, const cy_cuda_schedule *schedule);
 int cy_cu_load_bytes(cy_kernel *k, const cy_cuda_tile *tile); /* of shared memory, beside the tiles */
 /* Channels that lie one behind the other where a comes as halves that are rounded: what makes a chunk of bytes. */
 enum { CY_CU_ROUNDED_RUN = CY_CU_CHUNK };
@@ -188,25 +188,25 @@ void cy_cu_zeros_print(cy_cu_contract *q);
 /* ---- tma.c ---- */
 enum { CY_CU_TMA_MIN_COLUMNS = 64 };
 double cy_cu_tma_min_tiles(const cy_machine *m, int columns); /* how many of so many columns are enough */
-cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy_cuda_form *form);
+cy_dim cy_cu_tma_enough(const cy_machine *m, cy_graph *g, cy_dim tiles, const cy_cuda_schedule *schedule);
 /* A map of the argument: its type, boxes and steps of 1. */
 cy_cuda_tensor cy_cu_tma_tensor_of(cy_kernel *k, cy_karg arg, int rank);
 bool cy_cu_tma_transposes(cy_dtype t); /* does wgmma take rows of m or n? */
 
 /* ---- matrix_tma.c ---- */
 /* Sets tma_blocks where such a kernel would have enough blocks; what it needs to know of B comes later. */
-void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
+void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule);
 /* How its factors lie, those of convolutions, too; see cy_cuda_tma_tensor(). */
-void cy_cu_matrix_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out);
+void cy_cu_matrix_tma_tensor(cy_kernel *k, const cy_cuda_schedule *schedule, bool b, cy_cuda_tensor *out);
 void cy_cu_tma_print(cy_cu_contract *q); /* nothing where there is none */
 
 /* ---- pingpong.c ---- */
 /* Sets tma_n and tma_pingpong, of a kernel that would have `rows` x .. tiles of 128 rows and so many columns. */
-void cy_cu_pingpong(const cy_machine *m, cy_kernel *k, double rows, int columns, cy_cuda_form *form);
+void cy_cu_pingpong(const cy_machine *m, cy_kernel *k, double rows, int columns, cy_cuda_schedule *schedule);
 
 /* ---- conv_tma.c: the same for convolutions ---- */
-void cy_cu_conv_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
-void cy_cu_conv_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out);
+void cy_cu_conv_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule);
+void cy_cu_conv_tma_tensor(cy_kernel *k, const cy_cuda_schedule *schedule, bool b, cy_cuda_tensor *out);
 /* Functions of the kernel, and what its text has to know of places. */
 void cy_cu_conv_tma_functions(cy_cu_contract *q);
 void cy_cu_conv_tma_places(cy_cu_contract *q);
@@ -242,9 +242,9 @@ bool cy_cu_strides_of(const cy_cu_offer *o, cy_expr offset, int n, cy_dim *out_b
 
 /* ---- conv.c, product.c, attention_cudnn.c ---- */
 /* `repack`: could it be cuDNN's with the weights packed? */
-bool cy_cu_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, bool repack,
+bool cy_cu_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_schedule *schedule, bool repack,
                       cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
-bool cy_cu_product_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form,
+bool cy_cu_product_match(const cy_machine *m, cy_kernel *k, const cy_cuda_schedule *schedule,
                          cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
 bool cy_cu_is_like_conv(const cy_contraction *c, cy_graph *g); /* a product that cuDNN can compute as one */
 bool cy_cu_attention_match(cy_kernel *k, cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]);
@@ -256,7 +256,7 @@ void cy_cu_attention_sizes(cy_cu_contract *q); /* as the kernels' text names the
 void cy_cu_attention_operand(cy_cu_contract *q, const char *name, cy_karg arg, cy_dim row, cy_dim step, const cy_dim *batch);
 
 /* ---- attention_tma.c ---- */
-void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared, cy_dim blocks, cy_cuda_form *form);
+void cy_cu_attention_tma_schedule(const cy_machine *m, cy_kernel *k, int shared, cy_dim blocks, cy_cuda_schedule *schedule);
 void cy_cu_attention_tma_tensor(cy_kernel *k, bool values, cy_cuda_tensor *out);
 void cy_cu_attention_tma_print(cy_cu_contract *q);
 /* Results on their way through shared memory, PART columns of 4 bytes a row: groups of 8 columns and halves of them trade
@@ -272,9 +272,9 @@ extern const cy_cu_attention_text cy_cu_attention_matrix, cy_cu_attention_plain;
 typedef struct cy_cu_generator {
   const char *name;
   bool (*supports)(const cy_machine *m, cy_kernel *k);
-  void (*schedule)(const cy_machine *m, cy_kernel *k, cy_cuda_form *form);
+  void (*schedule)(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule);
   void (*print)(cy_cu *p, const char *symbol);
-  bool (*wants_packed)(const cy_cuda_form *form, cy_kernel *k); /* would it be faster with B packed? NULL: never */
+  bool (*wants_packed)(const cy_cuda_schedule *schedule, cy_kernel *k); /* would it be faster with B packed? NULL: never */
 } cy_cu_generator;
 extern const cy_cu_generator cy_cu_depthwise; /* depthwise.c */
 extern const cy_cu_generator cy_cu_gemv;      /* gemv.c */

@@ -34,7 +34,7 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
       cy_cu_contract_text(q, cy_cu_has_phases(q->c) ? phase_of_kernel : "  const int K = ALL_K;\n");
       break;
     case 'A': fprintf(q->p->out, "a%u", q->c->a); break;
-    case 'B': fprintf(q->p->out, "a%u", cy_cu_b_arg(q->p->form, q->c)); break;
+    case 'B': fprintf(q->p->out, "a%u", cy_cu_b_arg(q->p->schedule, q->c)); break;
     case 'V':
       fprintf(q->p->out, "a%u", q->c->v);
       break;

@@ -2,7 +2,7 @@
 /* conv.c - which convolutions, transposed ones included, may be cuDNN's when the model runs: of floats, with constant
  * weights, channels innermost, and epilogues that epilogue.c finds.
  *
- * In: a contraction kernel and its form. Out: the fields of a cyrt_cuda_problem as sizes. One axis becomes two, of which the
+ * In: a contraction kernel and its schedule. Out: the fields of a cyrt_cuda_problem as sizes. One axis becomes two, of which the
  * first has extent 1.
  */
 #include "contract_int.h"
@@ -56,15 +56,15 @@ static bool like_columns(cy_cu_offer *o, cy_karg arg, cy_expr offset) {
 
 /* The weights' argument must be dense rows of [kernel..][channels_in / group]; of a transposed convolution as they come or as
  * they are packed. */
-static bool weights_fit(const cy_cu_offer *o, const cy_cuda_form *form, bool repack) {
+static bool weights_fit(const cy_cu_offer *o, const cy_cuda_schedule *schedule, bool repack) {
   const cy_contraction *c = o->c;
   int64_t depth, taps = cy_cu_taps(c), chunk = 128 / cy_dtype_of(o->args[c->b].dtype)->bits;
   if (!c->b_const || !cy_dim_is_const(o->g, cy_cu_per_group(o->g, c, c->channels_in), &depth))
     return false;
   if (cy_cu_has_phases(c))
     return cy_dim_is_const(o->g, cy_cu_per_group(o->g, c, c->channels_out), &depth);
-  if (form->packed_k)
-    return form->packed_k == taps * depth;
+  if (schedule->packed_k)
+    return schedule->packed_k == taps * depth;
   return taps == 1 || (repack && taps * depth % chunk == 0);
 }
 
@@ -99,7 +99,7 @@ static void put_sizes(cy_cu_offer *o, bool exact) {
   put_numbers(o, CY_CU_FIELD(conv.dilation), c->dilation);
 }
 
-bool cy_cu_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form, bool repack,
+bool cy_cu_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_schedule *schedule, bool repack,
                       cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_cu_offer o = {.k = k, .g = cy_kernel_graph(k), .c = c, .field = out_field};
@@ -109,7 +109,7 @@ bool cy_cu_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *for
   o.like_columns = like_columns;
   o.libraries = (unsigned)cy_cu_library_on(m, CY_LIBRARY_CUDNN) << CY_LIBRARY_CUDNN;
   if (!o.libraries || !cy_dim_is(o.g, c->x_channel, 1) || !cy_cu_is_float(t) || o.args[c->b].dtype != t ||
-      cy_kernel_local_dtype(k, c->acc) != CY_F32 || !weights_fit(&o, form, repack))
+      cy_kernel_local_dtype(k, c->acc) != CY_F32 || !weights_fit(&o, schedule, repack))
     return false;
   cy_cu_problem_init(o.g, cy_cu_has_phases(c) ? CYRT_PROBLEM_CONV_TRANSPOSE : CYRT_PROBLEM_CONV, o.field);
   if (!cy_cu_epilogue_match(&o))
@@ -118,8 +118,8 @@ bool cy_cu_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *for
   no_strides(&o, none);
   put_tensor(&o, CYRT_CONV_X, c->a, none[0], c->x_image, c->x_spatial);
   cy_cu_problem_tensor(
-      k, o.field, CYRT_CONV_W, cy_cu_b_arg(form, c), none[0],
-      (cy_dim[4]){cy_dim_const(o.g, cy_cu_has_phases(c) ? form->packed_k : 0), none[0], none[0], none[0]});
+      k, o.field, CYRT_CONV_W, cy_cu_b_arg(schedule, c), none[0],
+      (cy_dim[4]){cy_dim_const(o.g, cy_cu_has_phases(c) ? schedule->packed_k : 0), none[0], none[0], none[0]});
   put_sizes(&o, t == CY_F32 && !m->tf32);
   return true;
 }

@@ -69,7 +69,7 @@ static bool takes(cy_graph *g, const cy_contraction *c, int depth) {
   return cy_cu_taps(c) * channels > depth && is_mostly((double)channels, ceil_to((double)channels, depth));
 }
 
-void cy_cu_conv_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+void cy_cu_conv_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_karg_info *args;
@@ -84,17 +84,17 @@ void cy_cu_conv_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *fo
     n /= 2;
   if (cy_cu_estimate(g, count, 64) * ceil_to(columns, n) / n * 4 < cy_cu_wanted_blocks(m) * 3)
     return;
-  cy_cu_pingpong(m, k, cy_cu_estimate(g, count, 64), n, form);
-  cy_dim tiles = cy_dim_mul(g, count, cy_dim_cdiv(g, c->channels_out, cy_dim_const(g, form->tma_n)));
-  form->tma_blocks = cy_cu_tma_enough(m, g, tiles, form);
+  cy_cu_pingpong(m, k, cy_cu_estimate(g, count, 64), n, schedule);
+  cy_dim tiles = cy_dim_mul(g, count, cy_dim_cdiv(g, c->channels_out, cy_dim_const(g, schedule->tma_n)));
+  schedule->tma_blocks = cy_cu_tma_enough(m, g, tiles, schedule);
   for (int i = 0; i < 3; i++)
-    form->tma_patch[i] = patch[i];
+    schedule->tma_patch[i] = patch[i];
 }
 
 /* ---- how the factors lie ---- */
 
-static void image_tensor(cy_graph *g, const cy_contraction *c, const cy_cuda_form *form, cy_cuda_tensor *out) {
-  const int box[] = {form->tma_patch[2], form->tma_patch[1], 1, form->tma_patch[0]};
+static void image_tensor(cy_graph *g, const cy_contraction *c, const cy_cuda_schedule *schedule, cy_cuda_tensor *out) {
+  const int box[] = {schedule->tma_patch[2], schedule->tma_patch[1], 1, schedule->tma_patch[0]};
   cy_dim dense = c->channels_in; /* strides of axes that are not there: any will do */
   out->extent[0] = c->channels_in;
   for (int i = 0; i < 4; i++) {
@@ -108,24 +108,24 @@ static void image_tensor(cy_graph *g, const cy_contraction *c, const cy_cuda_for
 }
 
 /* Of a pair of blocks, each brings its half of the filters. */
-static void filter_tensor(cy_graph *g, const cy_contraction *c, const cy_cuda_form *form, int cluster,
+static void filter_tensor(cy_graph *g, const cy_contraction *c, const cy_cuda_schedule *schedule, int cluster,
                           cy_cuda_tensor *out) {
   out->extent[0] = out->stride[0] = c->channels_in;
   out->extent[1] = cy_dim_const(g, cy_cu_taps(c));
   out->extent[2] = c->channels_out;
-  out->stride[1] = form->packed_k ? cy_dim_const(g, form->packed_k) : c->channels_in;
-  out->box[2] = form->tma_n / cluster;
+  out->stride[1] = schedule->packed_k ? cy_dim_const(g, schedule->packed_k) : c->channels_in;
+  out->box[2] = schedule->tma_n / cluster;
 }
 
-void cy_cu_conv_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out) {
+void cy_cu_conv_tma_tensor(cy_kernel *k, const cy_cuda_schedule *schedule, bool b, cy_cuda_tensor *out) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
-  *out = cy_cu_tma_tensor_of(k, b ? cy_cu_b_arg(form, c) : c->a, b ? 3 : CY_CUDA_TMA_RANK);
+  *out = cy_cu_tma_tensor_of(k, b ? cy_cu_b_arg(schedule, c) : c->a, b ? 3 : CY_CUDA_TMA_RANK);
   out->box[0] = cy_cu_tma_depth(out->type);
   if (b)
-    filter_tensor(g, c, form, cy_cuda_tma_cluster(k, form), out);
+    filter_tensor(g, c, schedule, cy_cuda_tma_cluster(k, schedule), out);
   else
-    image_tensor(g, c, form, out);
+    image_tensor(g, c, schedule, out);
 }
 
 /* ---- printing ---- */
@@ -133,7 +133,7 @@ void cy_cu_conv_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cu
 /* Sizes of the output and of a patch under the names that both functions use. */
 static void print_sizes(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
-  const int *patch = q->p->form->tma_patch;
+  const int *patch = q->p->schedule->tma_patch;
   cy_graph *g = q->p->g;
   cy_cu_line(q->p, "enum { TX = %d, TY = %d, TI = %d };", patch[2], patch[1], patch[0]);
   static const char names[] = "XYZ";

@@ -46,7 +46,7 @@ static cy_dim threads_for(cy_kernel *k, int rows, int columns) {
 
 /* The largest piece that gives most multiprocessors a block: it reads each input element least often. Holes of dilated
  * filters would take registers, so there a thread has one result. */
-static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+static void make_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   int best = 0, chunk = chunk_of(k), last = c->nspatial - 1;
@@ -56,11 +56,11 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
                                 cy_cu_estimate(g, threads_for(k, pieces[best].rows, pieces[best].columns), 1 << 20) <
                                     (double)THREADS * cy_cu_wanted_blocks(m)))
     best++;
-  form->kind = CY_CUDA_TILES;
-  form->threads = THREADS;
-  form->tile = (cy_cuda_tile){pieces[best].rows, pieces[best].columns, chunk, 0, 0};
-  form->blocks = ceil_of(g, threads_for(k, form->tile.m, form->tile.n), THREADS);
-  cy_cuda_vectorise_body(k, form, cy_cu_epilogue(k), c->out_var[c->nspatial + 1], chunk, 2 * CHUNK);
+  schedule->kind = CY_CUDA_TILES;
+  schedule->threads = THREADS;
+  schedule->tile = (cy_cuda_tile){pieces[best].rows, pieces[best].columns, chunk, 0, 0};
+  schedule->blocks = ceil_of(g, threads_for(k, schedule->tile.m, schedule->tile.n), THREADS);
+  cy_cuda_vectorise_body(k, schedule, cy_cu_epilogue(k), c->out_var[c->nspatial + 1], chunk, 2 * CHUNK);
 }
 
 /* ---- printing ---- */
@@ -153,12 +153,12 @@ static const char body_text[] =
     "      }\n";
 
 static void print_constants(cy_cu_contract *q) {
-  const cy_cuda_form *form = q->p->form;
+  const cy_cuda_schedule *schedule = q->p->schedule;
   const cy_contraction *c = q->c;
   int w = c->nspatial - 1;
-  const cy_cu_number rows[] = {{"TH", form->tile.m},
-                               {"TW", form->tile.n},
-                               {"V", form->tile.k},
+  const cy_cu_number rows[] = {{"TH", schedule->tile.m},
+                               {"TW", schedule->tile.n},
+                               {"V", schedule->tile.k},
                                {"NT", THREADS},
                                {"KH", w ? c->kernel[0] : 1},
                                {"KW", c->kernel[w]},
@@ -166,8 +166,8 @@ static void print_constants(cy_cu_contract *q) {
                                {"SW", c->stride[w]},
                                {"DH", w ? c->dilation[0] : 1},
                                {"DW", c->dilation[w]},
-                               {"PACKED", form->packed_k},
-                               {"PUT_CHUNK", form->vector > 0}};
+                               {"PACKED", schedule->packed_k},
+                               {"PUT_CHUNK", schedule->vector > 0}};
   cy_cu_print_numbers(q->p->out, rows, sizeof rows / sizeof *rows);
 }
 
@@ -199,7 +199,7 @@ static void print(cy_cu *p, const char *symbol) {
   print_constants(&q);
   fprintf(p->out, "#define DECODE(v) %s\n\n", decode);
   cy_cu_contract_text(&q, load_functions);
-  fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
+  fprintf(p->out, "CY_KERNEL(%d) ", p->schedule->threads);
   cy_cu_function_open(&q, "$S($P$L) {\n");
   print_sizes(&q);
   cy_cu_contract_text(&q, body_text);
@@ -207,10 +207,10 @@ static void print(cy_cu *p, const char *symbol) {
   fputs(end_of_constants, p->out);
 }
 
-static bool wants_packed(const cy_cuda_form *form, cy_kernel *k) {
-  (void)form;
+static bool wants_packed(const cy_cuda_schedule *schedule, cy_kernel *k) {
+  (void)schedule;
   (void)k;
   return true;
 }
 
-const cy_cu_generator cy_cu_depthwise = {"depthwise", supports, schedule, print, wants_packed};
+const cy_cu_generator cy_cu_depthwise = {"depthwise", supports, make_schedule, print, wants_packed};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemv.c - products of a few rows (up to four) with a matrix: every weight is read once, 16 bytes at a time.
  *
- * Such a product costs the bytes of its matrix; a tile would have few blocks and mostly empty rows. Three forms, by the
+ * Such a product costs the bytes of its matrix; a tile would have few blocks and mostly empty rows. Three schedules, by the
  * direction in which the matrix is contiguous:
  *
  *   along n   a thread has the V columns of a chunk, `lanes` neighbouring threads a run of memory, the others share k
@@ -85,7 +85,7 @@ static bool is_transposed(const cy_machine *m, cy_kernel *k) {
 /* As wide a piece of the result per block as leaves every multiprocessor two: along n longer runs of memory, along k
  * fewer accumulators to exchange. What is on its way from memory at a time decides how fast it comes, and a block has 16 or
  * 32 KB. The second one is not worth warps without anything of k, of which a block has no more than it can give some. */
-static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+static void make_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule) {
   cy_graph *g = cy_kernel_graph(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
   bool along = lies_along_k(k) || is_transposed(m, k);
@@ -101,27 +101,27 @@ static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
     if (blocks >= wanted * (deep >= (double)shares * run ? 2 : 1))
       break;
   }
-  form->kind = CY_CUDA_TILES;
-  form->threads = THREADS;
-  form->transposed = along && !lies_along_k(k);
+  schedule->kind = CY_CUDA_TILES;
+  schedule->threads = THREADS;
+  schedule->transposed = along && !lies_along_k(k);
   bool few = bits && cy_cu_tiles_estimate(k, &one, CY_CUDA_FEW_ROWS, parts * each) < 2 * wanted;
   if (few && deep * bits / 8 >= 2 * THREADS / parts * INT_ITERATIONS)
-    form->threads = 2 * THREADS; /* whose rows are of single bytes: a block has 8 KB on their way */
-  while (form->transposed && form->threads / 64 >= parts && form->threads / 64 / parts * run >= deep)
-    form->threads /= 2;
-  form->tile = (cy_cuda_tile){.m = (int)max_rows(k), .n = parts * each, .thread_n = parts};
-  form->tile.k = along ? form->threads / 32 / parts * run : form->threads / parts * iterations;
-  form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
+    schedule->threads = 2 * THREADS; /* whose rows are of single bytes: a block has 8 KB on their way */
+  while (schedule->transposed && schedule->threads / 64 >= parts && schedule->threads / 64 / parts * run >= deep)
+    schedule->threads /= 2;
+  schedule->tile = (cy_cuda_tile){.m = (int)max_rows(k), .n = parts * each, .thread_n = parts};
+  schedule->tile.k = along ? schedule->threads / 32 / parts * run : schedule->threads / parts * iterations;
+  schedule->blocks = cy_cu_tiles(g, &s, schedule->tile.m, schedule->tile.n);
 }
 
-static bool wants_packed(const cy_cuda_form *form, cy_kernel *k) {
+static bool wants_packed(const cy_cuda_schedule *schedule, cy_kernel *k) {
   (void)k;
-  return form->transposed;
+  return schedule->transposed;
 }
 
 /* ---- printing ---- */
 
-/* Both forms along n: V accumulators of each row for a thread, which meet. Of what a thread has the first lie together, then the
+/* Both schedules along n: V accumulators of each row for a thread, which meet. Of what a thread has the first lie together, then the
  * second, an odd number of 32 / V further: neither lanes nor columns share banks. */
 static const char accumulate_columns[] =
     "  CY_SHARED f32 partial[NT / 32][GM][V][(L * V / 32 | 1) * (32 / V)];\n"
@@ -352,19 +352,19 @@ static const char along_k_text[] =
 /* What differs from kernel to kernel are macros while the kernel lasts. */
 static void print_constants(const cy_cu_contract *q, bool k) {
   const cy_cu *p = q->p;
-  const cy_cuda_tile *t = &p->form->tile;
+  const cy_cuda_tile *t = &p->schedule->tile;
   int a = cy_dtype_of(p->args[q->c->a].dtype)->bits, b = cy_dtype_of(p->args[q->c->b].dtype)->bits;
   bool ints = q->c->b_bits, runs = cy_dim_is(p->g, cy_cu_is_conv(q->c) ? q->c->x_channel : q->c->a_k, 1);
   int64_t stride;
   cy_dim step = cy_cu_is_conv(q->c) ? q->c->channels_in : k ? q->c->b_n : q->c->b_k;
-  bool apart = !ints && !p->form->transposed && cy_dim_is_const(p->g, step, &stride) && stride * b % (8 * CHUNK);
+  bool apart = !ints && !p->schedule->transposed && cy_dim_is_const(p->g, step, &stride) && stride * b % (8 * CHUNK);
   const cy_cu_number rows[] = {
-      {"NT", p->form->threads},
+      {"NT", p->schedule->threads},
       {"GM", t->m},
       {"L", t->thread_n},
       {"U", ints ? INT_ITERATIONS : ITERATIONS},
       {"R", COLUMNS},
-      {"KW", k ? p->form->threads / 32 / t->thread_n : 1},
+      {"KW", k ? p->schedule->threads / 32 / t->thread_n : 1},
       {"V", ints ? INT_COLUMNS : CHUNK * 8 / b}, /* neighbours that a thread reads at once: of B, */
       {"RUN", CHUNK * 8 / (ints ? a : b)},       /* of A, if it may */
       {"APART", apart},
@@ -379,7 +379,7 @@ static void print_constants(const cy_cu_contract *q, bool k) {
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
   cy_cu_contract_begin(&q, p, symbol);
-  bool k = lies_along_k(p->k) || p->form->transposed, ints = q.c->b_bits;
+  bool k = lies_along_k(p->k) || p->schedule->transposed, ints = q.c->b_bits;
   print_constants(&q, k);
   if (k)
     cy_cu_contract_text(&q, run_function);
@@ -387,7 +387,7 @@ static void print(cy_cu *p, const char *symbol) {
     cy_cu_blocks_begin(&q);
     cy_cu_contract_text(&q, ints_functions);
   }
-  fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
+  fprintf(p->out, "CY_KERNEL(%d) ", p->schedule->threads);
   cy_cu_function_open(&q, "$S($P$L) {\n");
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, K = (int)%s;", q.m, q.n, q.k);
   if (!k) {
@@ -405,4 +405,4 @@ static void print(cy_cu *p, const char *symbol) {
     cy_cu_blocks_end(&q);
 }
 
-const cy_cu_generator cy_cu_gemv = {"gemv", supports, schedule, print, wants_packed};
+const cy_cu_generator cy_cu_gemv = {"gemv", supports, make_schedule, print, wants_packed};

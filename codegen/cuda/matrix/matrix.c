@@ -162,36 +162,36 @@ static int min_arch(cy_dtype factor) {
   return all ? 0 : cy_dtype_is_float8(factor) ? CY_CUDA_FLOAT8_ARCH : 80;
 }
 
-static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form, bool singles) {
+static void choose(const cy_machine *machine, cy_kernel *k, cy_cuda_schedule *schedule, bool singles) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
   int best = shape_of(machine, k);
-  form->kind = CY_CUDA_TILES;
-  form->tile = singles && best == LARGEST ? large_single : shapes[best];
-  form->tile.k = ROW_BYTES * 8 / cy_dtype_of(cy_cu_factor_type(k))->bits;
-  form->threads = threads_of(&form->tile);
-  form->warpgroups = !singles && form->tile.m == form->threads / 2; /* 16 rows for every warp */
-  form->stages = singles ? 0 : stages_of(k, &form->tile, false);
-  form->min_arch = singles ? 0 : min_arch(cy_cu_factor_type(k));
-  form->shared_bytes = shared_bytes(k, &form->tile, false);
-  form->group_shared_bytes = form->warpgroups ? shared_bytes(k, &form->tile, true) : 0;
-  form->max_blocks = INT32_MAX / 128;
-  form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
-  for (int vector = 8; vector >= 4 && !form->vector; vector /= 2) /* whole sectors of memory by each store */
-    cy_cuda_vectorise_body(k, form, cy_cu_epilogue(k), c->out_var[c->nout_vars - 1], vector, CHUNK);
-  cy_cu_split_schedule(machine, k, form);
-  cy_cu_tma_schedule(machine, k, form);
+  schedule->kind = CY_CUDA_TILES;
+  schedule->tile = singles && best == LARGEST ? large_single : shapes[best];
+  schedule->tile.k = ROW_BYTES * 8 / cy_dtype_of(cy_cu_factor_type(k))->bits;
+  schedule->threads = threads_of(&schedule->tile);
+  schedule->warpgroups = !singles && schedule->tile.m == schedule->threads / 2; /* 16 rows for every warp */
+  schedule->stages = singles ? 0 : stages_of(k, &schedule->tile, false);
+  schedule->min_arch = singles ? 0 : min_arch(cy_cu_factor_type(k));
+  schedule->shared_bytes = shared_bytes(k, &schedule->tile, false);
+  schedule->group_shared_bytes = schedule->warpgroups ? shared_bytes(k, &schedule->tile, true) : 0;
+  schedule->max_blocks = INT32_MAX / 128;
+  schedule->blocks = cy_cu_tiles(g, &s, schedule->tile.m, schedule->tile.n);
+  for (int vector = 8; vector >= 4 && !schedule->vector; vector /= 2) /* whole sectors of memory by each store */
+    cy_cuda_vectorise_body(k, schedule, cy_cu_epilogue(k), c->out_var[c->nout_vars - 1], vector, CHUNK);
+  cy_cu_split_schedule(machine, k, schedule);
+  cy_cu_tma_schedule(machine, k, schedule);
 }
 
-static void schedule(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form) { choose(machine, k, form, false); }
-static void schedule_singles(const cy_machine *machine, cy_kernel *k, cy_cuda_form *form) {
-  choose(machine, k, form, true);
+static void make_schedule(const cy_machine *machine, cy_kernel *k, cy_cuda_schedule *schedule) { choose(machine, k, schedule, false); }
+static void schedule_singles(const cy_machine *machine, cy_kernel *k, cy_cuda_schedule *schedule) {
+  choose(machine, k, schedule, true);
 }
 
 /* Constant weights that cannot be copied in chunks as they lie. */
-static bool wants_packed(const cy_cuda_form *form, cy_kernel *k) {
-  (void)form;
+static bool wants_packed(const cy_cuda_schedule *schedule, cy_kernel *k) {
+  (void)schedule;
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);
   int64_t chunk = cy_cu_chunk_of(cy_cu_factor_type(k));
@@ -477,24 +477,24 @@ static const char end_of_part[] = "    if (part + 1 < PARTS)\n"
 
 /* What differs from kernel to kernel are macros while the kernel lasts. */
 static void print_tile_numbers(const cy_cu_contract *q, int bytes) {
-  const cy_cuda_form *form = q->p->form;
-  const cy_cuda_tile *t = &form->tile;
+  const cy_cuda_schedule *schedule = q->p->schedule;
+  const cy_cuda_tile *t = &schedule->tile;
   const cy_cu_number rows[] = {{"BM", t->m},
                                {"BN", t->n},
                                {"BK", t->k},
-                               {"NT", form->threads},
+                               {"NT", schedule->threads},
                                {"EB", bytes},
                                {"CH", CHUNK / bytes},
                                {"STEPS", t->k * bytes / 32},
-                               {"FM", form->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
-                               {"FE", form->stages ? 4 : 1},
+                               {"FM", schedule->stages ? 16 : 4}, /* rows of a fragment of results, and its elements in a thread */
+                               {"FE", schedule->stages ? 4 : 1},
                                {"RASTER", RASTER},
                                {"SWIZZLED", t->n / 8 < 4 ? t->n / 8 - 1 : 3}};
   cy_cu_print_numbers(q->p->out, rows, sizeof rows / sizeof *rows);
 }
 
 static void print_factor_numbers(const cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b, int chunk) {
-  const cy_cuda_tile *t = &q->p->form->tile;
+  const cy_cuda_tile *t = &q->p->schedule->tile;
   int a_tile = t->m * t->k / chunk, b_tile = t->n * t->k / chunk;
   cy_cu_sizes s = cy_cu_sizes_of(q->p->k);
   cy_dim depth = cy_cu_depth(q->p->k);
@@ -512,18 +512,18 @@ static void print_factor_numbers(const cy_cu_contract *q, const cy_cu_operand *a
       {"ZEROS", cy_cu_has_zeros(q->c)},
       {"FULL_K", cy_cu_multiple(g, depth, t->k)},
       {"A_WHOLE", cy_cu_multiple(g, a->transposed ? s.m : depth, chunk)}, /* no chunk has an end of its rows inside */
-      {"B_WHOLE", q->p->form->packed_k || cy_cu_multiple(g, b->transposed ? s.n : depth, chunk)}, /* packed: filled up */
+      {"B_WHOLE", q->p->schedule->packed_k || cy_cu_multiple(g, b->transposed ? s.n : depth, chunk)}, /* packed: filled up */
       {"A_FILLED", q->c->has_a_zero && cy_cu_is_conv(q->c)},
       {"A_DOWN", a->down},
       {"A_HALVES", q->c->a_rounded != CY_NONE},
-      {"A_ROWS", a->transposed || a->down || a->words ? 1 : a_tile / q->p->form->threads}};
+      {"A_ROWS", a->transposed || a->down || a->words ? 1 : a_tile / q->p->schedule->threads}};
   cy_cu_print_numbers(q->p->out, rows, sizeof rows / sizeof *rows);
 }
 
 /* Which instructions multiply, of how many stages and by which part of a tile each warp. */
 static void print_instructions(cy_cu_contract *q, cy_dtype type) {
-  const cy_cuda_form *form = q->p->form;
-  const cy_cuda_tile *t = &form->tile;
+  const cy_cuda_schedule *schedule = q->p->schedule;
+  const cy_cuda_tile *t = &schedule->tile;
   const char *name = type == CY_F32 ? "tf32" : cy_dtype_of(type)->name;
   const char *b_name = cy_cu_factor_b_name(type, q->p->args[q->c->b].dtype);
   /* results of so many parts of the rows fit where the tiles were */
@@ -533,13 +533,13 @@ static void print_instructions(cy_cu_contract *q, cy_dtype type) {
           "#define PARTS (STAGES * TILE * 16 < BM * BN * 4 ? 2 : 1)\n",
           stages_of(q->p->k, t, true), stages_of(q->p->k, t, false), at_once(q->p->k));
   fprintf(q->p->out, "#define WARPGROUPS %s\n#define WM (WARPGROUPS ? 16 : %d)\n#define WN (WARPGROUPS ? BN : %d)\n",
-          form->warpgroups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
+          schedule->warpgroups ? "CY_WARPGROUPS" : "0", t->thread_m, t->thread_n);
   fprintf(q->p->out, "#define MMA cy_mma_%s%s\n#define WGMMA cy_wgmma_%s%s_%d\n", name, b_name, name, b_name, t->n);
 }
 
 /* How elements are fetched, rounded and put into chunks. */
 static void print_accesses(const cy_cu_contract *q, cy_dtype type, int bytes) {
-  bool rounded = type == CY_F32 && q->p->form->warpgroups;
+  bool rounded = type == CY_F32 && q->p->schedule->warpgroups;
   fputs("#define SWIZZLE(m) (((m) & SWIZZLED) << 3)\n", q->p->out);
   fprintf(q->p->out, "#define FETCH cy_fetch%d\n#define BITS(v) %s\n", bytes * 8,
           type == CY_F32 ? "cy_bits_f32(v)" : "(v)");
@@ -597,7 +597,7 @@ static void print_functions(cy_cu_contract *q, const cy_cu_operand *a, const cy_
   if (cy_cu_has_zeros(q->c))
     cy_cu_zeros_print(q);
   fputs("#if !WARPGROUPS\n", out);
-  cy_cu_contract_text(q, q->p->form->stages ? multiply_function : multiply_singles);
+  cy_cu_contract_text(q, q->p->schedule->stages ? multiply_function : multiply_singles);
   fputs("#endif\n", out);
   cy_cu_contract_text(q, warpgroup_function);
   cy_cu_contract_text(q, iterations_function);
@@ -605,20 +605,20 @@ static void print_functions(cy_cu_contract *q, const cy_cu_operand *a, const cy_
 
 /* KERNEL: of the largest tiles two blocks are to fit, unless that would make them spill. */
 static void print_kernel_macro(const cy_cu_contract *q) {
-  const cy_cuda_form *form = q->p->form;
-  if (form->stages && form->tile.n == shapes[LARGEST].n)
+  const cy_cuda_schedule *schedule = q->p->schedule;
+  if (schedule->stages && schedule->tile.n == shapes[LARGEST].n)
     fprintf(q->p->out,
             "#ifndef CY_ONE_BLOCK_%s\n#define KERNEL CY_KERNEL_OF_TWO\n#else\n#define KERNEL CY_KERNEL\n#endif\n",
             q->symbol);
   else
     fputs("#define KERNEL CY_KERNEL\n", q->p->out);
-  fprintf(q->p->out, "KERNEL(%d) ", form->threads);
+  fprintf(q->p->out, "KERNEL(%d) ", schedule->threads);
 }
 
-/* wide_a, wide_b: can 16 bytes of a factor be copied at once? Where chunks are made of words, no other form is needed. */
+/* wide_a, wide_b: can 16 bytes of a factor be copied at once? Where chunks are made of words, no other schedule is needed. */
 static void print_wides(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
   cy_cu *p = q->p;
-  int64_t chunk = p->form->tile.k / (ROW_BYTES / CHUNK);
+  int64_t chunk = p->schedule->tile.k / (ROW_BYTES / CHUNK);
   if (a->words)
     cy_cu_line(p, "const b1 wide_a = 1;");
   else
@@ -627,7 +627,7 @@ static void print_wides(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_o
   if (q->c->b_bits || b->words)
     cy_cu_line(p, "const b1 wide_b = 1;");
   else
-    cy_cu_print_wide(p, "wide_b", b->runs, b->strides, b->nstrides, cy_cu_b_arg(p->form, q->c), chunk);
+    cy_cu_print_wide(p, "wide_b", b->runs, b->strides, b->nstrides, cy_cu_b_arg(p->schedule, q->c), chunk);
 }
 
 static void print_kernel(cy_cu_contract *q, const cy_cu_operand *a, const cy_cu_operand *b) {
@@ -648,7 +648,7 @@ static void print(cy_cu *p, const char *symbol) {
   p->holds_maxima = stores_maxima(p->k);
   cy_cu_contract_begin(&q, p, symbol);
   cy_cu_split_begin(&q);
-  cy_cu_operand a = cy_cu_operand_a(p->k), b = cy_cu_operand_b(p->k, p->form);
+  cy_cu_operand a = cy_cu_operand_a(p->k), b = cy_cu_operand_b(p->k, p->schedule);
   print_constants(&q, &a, &b);
   print_functions(&q, &a, &b);
   print_kernel(&q, &a, &b);
@@ -659,5 +659,5 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_split_end(&q);
 }
 
-const cy_cu_generator cy_cu_matrix = {"matrix", supports, schedule, print, wants_packed};
+const cy_cu_generator cy_cu_matrix = {"matrix", supports, make_schedule, print, wants_packed};
 const cy_cu_generator cy_cu_singles = {"fma", supports_singles, schedule_singles, print, wants_packed};

@@ -101,9 +101,9 @@ cy_cu_operand cy_cu_operand_a(cy_kernel *k) {
   return cy_cu_is_conv(c) ? image_operand(k, chunk) : matrix_operand(k, chunk, c->a_k, c->a_m, c->a_batch);
 }
 
-cy_cu_operand cy_cu_operand_b(cy_kernel *k, const cy_cuda_form *form) {
+cy_cu_operand cy_cu_operand_b(cy_kernel *k, const cy_cuda_schedule *schedule) {
   const cy_contraction *c = cy_kernel_contraction(k);
-  if (form->packed_k || c->b_bits) /* of integers codes are converted, not copied */
+  if (schedule->packed_k || c->b_bits) /* of integers codes are converted, not copied */
     return (cy_cu_operand){.runs = true};
   if (!cy_cu_is_conv(c))
     return matrix_operand(k, cy_cu_chunk_of(cy_cu_factor_type(k)), c->b_k, c->b_n, c->b_batch);

@@ -2,7 +2,7 @@
 /* matrix_tma.c - sm_90a: products of f16, bf16, TF32, integers and floats of 8 bits whose tiles the tensor memory accelerator
  * brings.
  *
- * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: tiles of 128 rows and form->tma_n
+ * Beside the kernel of matrix.c stands <symbol>_tma, in the images of sm_90a alone: tiles of 128 rows and schedule->tma_n
  * columns of results, two warpgroups of 64 rows each that multiply, and a third one, of which one thread orders the
  * tiles of both factors and which leaves most of its registers to the others, STAGES of them ahead. `full` and `empty`
  * barriers tell when a stage has arrived and when all warps are done with it. There are at most as many blocks as
@@ -49,18 +49,18 @@ static int columns_of(const cy_machine *m, cy_kernel *k, const cy_cu_sizes *s) {
   return 0;
 }
 
-void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   const cy_karg_info *args;
   cy_cu_sizes s = cy_cu_sizes_of(k);
   cy_kernel_args(k, &args);
   cy_dtype t = args[c->a].dtype;
-  if (!cy_cuda_has_warpgroups(m) || !form->stages || (form->shares && !form->shares_vary) || c->b_bits ||
+  if (!cy_cuda_has_warpgroups(m) || !schedule->stages || (schedule->shares && !schedule->shares_vary) || c->b_bits ||
       c->a_rounded || cy_cu_operand_a(k).words)
     return;
   if (c->kind == CY_CONTRACT_CONV && !c->has_a_zero)
-    cy_cu_conv_tma_schedule(m, k, form);
+    cy_cu_conv_tma_schedule(m, k, schedule);
   if (c->kind != CY_CONTRACT_MATMUL || c->nbatch > 1 ||
       !(cy_dim_is(g, c->a_k, 1) || (cy_cu_tma_transposes(t) && cy_dim_is(g, c->a_m, 1))))
     return;
@@ -69,23 +69,23 @@ void cy_cu_tma_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
       cy_cu_estimate(g, s.k, 4096) < MIN_ITERATIONS * cy_cu_tma_depth(t))
     return;
   double rows = cy_cu_estimate(g, s.z, 8) * ceil(cy_cu_estimate(g, s.m, 512) / BM);
-  cy_cu_pingpong(m, k, rows, columns, form);
-  form->tma_blocks = cy_cu_tma_enough(m, g, cy_cu_tiles(g, &s, BM, form->tma_n), form);
+  cy_cu_pingpong(m, k, rows, columns, schedule);
+  schedule->tma_blocks = cy_cu_tma_enough(m, g, cy_cu_tiles(g, &s, BM, schedule->tma_n), schedule);
 }
 
-void cy_cu_matrix_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_cuda_tensor *out) {
+void cy_cu_matrix_tma_tensor(cy_kernel *k, const cy_cuda_schedule *schedule, bool b, cy_cuda_tensor *out) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   if (cy_cu_is_conv(c)) {
-    cy_cu_conv_tma_tensor(k, form, b, out);
+    cy_cu_conv_tma_tensor(k, schedule, b, out);
     return;
   }
-  bool packed = b && form->packed_k, transposed = !cy_dim_is(g, b ? c->b_k : c->a_k, 1) && !packed;
+  bool packed = b && schedule->packed_k, transposed = !cy_dim_is(g, b ? c->b_k : c->a_k, 1) && !packed;
   cy_dim rows = b ? c->n : c->m, one = cy_dim_const(g, 1);
-  cy_dim row = packed ? cy_dim_const(g, form->packed_k) : transposed ? (b ? c->b_k : c->a_k) : (b ? c->b_n : c->a_m);
+  cy_dim row = packed ? cy_dim_const(g, schedule->packed_k) : transposed ? (b ? c->b_k : c->a_k) : (b ? c->b_n : c->a_m);
   cy_dim step = c->nbatch && !packed ? (b ? c->b_batch[0] : c->a_batch[0]) : cy_dim_const(g, 0);
   bool batched = c->nbatch && !cy_dim_is(g, step, 0);
-  *out = cy_cu_tma_tensor_of(k, b ? cy_cu_b_arg(form, c) : c->a, batched ? 3 : 2);
+  *out = cy_cu_tma_tensor_of(k, b ? cy_cu_b_arg(schedule, c) : c->a, batched ? 3 : 2);
   out->transposed = transposed;
   out->extent[0] = transposed ? rows : c->k;
   out->extent[1] = transposed ? c->k : rows;
@@ -93,7 +93,7 @@ void cy_cu_matrix_tma_tensor(cy_kernel *k, const cy_cuda_form *form, bool b, cy_
   out->stride[0] = row;
   out->stride[1] = step;
   out->box[0] = cy_cu_tma_depth(out->type); /* as many of m or n as of k */
-  out->box[1] = transposed ? out->box[0] : (b ? form->tma_n : BM) / 2; /* halves: of a pair, each block brings one */
+  out->box[1] = transposed ? out->box[0] : (b ? schedule->tma_n : BM) / 2; /* halves: of a pair, each block brings one */
 }
 
 /* ---- printing ---- */
@@ -358,10 +358,10 @@ static void print_macros(cy_cu_contract *q, const cy_cuda_tensor *a, const cy_cu
   cy_cu *p = q->p;
   bool conv = cy_cu_is_conv(q->c);
   fprintf(p->out, "#define ZEROS %d\n#define PAIRS %d\n#define PINGPONG %d\n", cy_cu_has_zeros(q->c),
-          cy_cuda_tma_cluster(p->k, p->form) > 1, p->form->tma_pingpong);
+          cy_cuda_tma_cluster(p->k, p->schedule) > 1, p->schedule->tma_pingpong);
   fprintf(p->out, "#define WGMMA cy_wgmma_%s%s_%d\n#define PATCHES %d\n#define ROW_OF(m) ",
           a->type == CY_F32 ? "tf32" : cy_dtype_of(a->type)->name, cy_cu_factor_b_name(a->type, b->type),
-          p->form->tma_n, conv);
+          p->schedule->tma_n, conv);
   cy_cu_contract_text(q, conv ? "$S_row_of($N, x0, y0, z0, i0, m)\n" : "(m0 + (m))\n");
   fputs(CY_CU_STAGED, p->out);
 }
@@ -372,9 +372,9 @@ static const char end_of_macros[] = "#undef WGMMA\n#undef PATCHES\n#undef PAIRS\
 /* Sizes of tiles and of what a copy brings, at the head of the kernel. */
 static void print_numbers(cy_cu_contract *q, const cy_cuda_tensor *a, const cy_cuda_tensor *b) {
   cy_cu *p = q->p;
-  int stage = (BM + p->form->tma_n) * CY_CU_TMA_ROW_BYTES;
+  int stage = (BM + p->schedule->tma_n) * CY_CU_TMA_ROW_BYTES;
   cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, STAGES = %d, STAGE = %d, CONSUMERS = %d, RASTER = %d, PART = %d };",
-             BM, p->form->tma_n, cy_cu_tma_depth(a->type), CY_CUDA_TMA_TILES / stage, stage, CONSUMERS, RASTER,
+             BM, p->schedule->tma_n, cy_cu_tma_depth(a->type), CY_CUDA_TMA_TILES / stage, stage, CONSUMERS, RASTER,
              CY_CUDA_TMA_PART);
   cy_cu_line(p, "enum { HALVES = PINGPONG ? 2 : 1, HALF = 64 * %d }; /* of a tile's rows, that a warpgroup multiplies */",
              CY_CU_TMA_ROW_BYTES);
@@ -399,10 +399,10 @@ static void print_sizes(cy_cu_contract *q) {
 void cy_cu_tma_print(cy_cu_contract *q) {
   cy_cu *p = q->p;
   cy_cuda_tensor a, b;
-  if (!cy_cuda_tma(p->k, p->form))
+  if (!cy_cuda_tma(p->k, p->schedule))
     return;
-  cy_cu_matrix_tma_tensor(p->k, p->form, false, &a);
-  cy_cu_matrix_tma_tensor(p->k, p->form, true, &b);
+  cy_cu_matrix_tma_tensor(p->k, p->schedule, false, &a);
+  cy_cu_matrix_tma_tensor(p->k, p->schedule, true, &b);
   fputs("#if CY_WARPGROUPS\n", p->out);
   print_macros(q, &a, &b);
   if (cy_cu_is_conv(q->c))
@@ -412,7 +412,7 @@ void cy_cu_tma_print(cy_cu_contract *q) {
     cy_cu_contract_text(q, sums_text);
   }
   cy_cu_contract_text(q, left_text);
-  fprintf(p->out, cy_cuda_tma_cluster(p->k, p->form) > 1 ? "CY_KERNEL_OF_PAIRS(%d, %s_tma) " : "CY_KERNEL(%d) ",
+  fprintf(p->out, cy_cuda_tma_cluster(p->k, p->schedule) > 1 ? "CY_KERNEL_OF_PAIRS(%d, %s_tma) " : "CY_KERNEL(%d) ",
           CY_CUDA_TMA_THREADS, q->symbol);
   cy_cu_function_open(q, "$S_tma($Q, CY_MAP map_a, CY_MAP map_b) {\n");
   print_numbers(q, &a, &b);

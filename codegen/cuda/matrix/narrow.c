@@ -2,7 +2,7 @@
 /* narrow.c - products and convolutions with few result columns: a tile of matrix instructions would be mostly empty.
  *
  * In: factors of f32, f16 or bf16, accumulators in f32, the first one along k. Out: ordinary FMAs, none in vain. A thread has
- * form->tile.thread_m rows with all of their columns; it reads its rows itself, 16 bytes at a time, while the weights of the
+ * schedule->tile.thread_m rows with all of their columns; it reads its rows itself, 16 bytes at a time, while the weights of the
  * block's tile of k lie in shared memory, as floats, of which all threads read the same.
  */
 #include "contract_int.h"
@@ -33,25 +33,25 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   return columns_of(k) <= (half ? HALF_COLUMNS : COLUMNS) && columns_of(k) > 0 && a.runs && !a.transposed && !a.words;
 }
 
-static void schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+static void make_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule) {
   cy_graph *g = cy_kernel_graph(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
   int64_t deep;
   int rows = MAX_ROWS, columns = (int)columns_of(k);
   while (rows > 1 && cy_cu_tiles_estimate(k, &s, THREADS * rows, columns) < cy_cu_wanted_blocks(m))
     rows /= 2;
-  form->kind = CY_CUDA_TILES;
-  form->threads = THREADS;
-  form->tile = (cy_cuda_tile){THREADS * rows, columns, DEEP, rows, columns};
+  schedule->kind = CY_CUDA_TILES;
+  schedule->threads = THREADS;
+  schedule->tile = (cy_cuda_tile){THREADS * rows, columns, DEEP, rows, columns};
   if (cy_dim_is_const(g, s.k, &deep) && deep > 0 && deep < DEEP)
-    form->tile.k = (int)cy_round_up(deep, cy_cu_chunk_of(cy_cu_factor_type(k)));
-  form->max_blocks = INT32_MAX / 128; /* rows and columns are counted in 32 bits */
-  form->blocks = cy_cu_tiles(g, &s, form->tile.m, form->tile.n);
-  cy_cu_split_schedule(m, k, form);
+    schedule->tile.k = (int)cy_round_up(deep, cy_cu_chunk_of(cy_cu_factor_type(k)));
+  schedule->max_blocks = INT32_MAX / 128; /* rows and columns are counted in 32 bits */
+  schedule->blocks = cy_cu_tiles(g, &s, schedule->tile.m, schedule->tile.n);
+  cy_cu_split_schedule(m, k, schedule);
 }
 
-static bool wants_packed(const cy_cuda_form *form, cy_kernel *k) {
-  (void)form;
+static bool wants_packed(const cy_cuda_schedule *schedule, cy_kernel *k) {
+  (void)schedule;
   const cy_contraction *c = cy_kernel_contraction(k);
   return cy_cu_is_conv(c) && cy_cu_taps(c) > 1;
 }
@@ -134,7 +134,7 @@ static const char body[] =
 
 static void print(cy_cu *p, const char *symbol) {
   cy_cu_contract q;
-  const cy_cuda_tile *t = &p->form->tile;
+  const cy_cuda_tile *t = &p->schedule->tile;
   cy_cu_operand a = cy_cu_operand_a(p->k);
   int chunk = cy_cu_chunk_of(cy_cu_factor_type(p->k));
   cy_cu_contract_begin(&q, p, symbol);
@@ -143,9 +143,9 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_print_decoding(p, "DECODE_B", p->args[q.c->b].dtype);
   fprintf(p->out, "#define CH %d\n", chunk);
   cy_cu_contract_text(&q, row_function);
-  fprintf(p->out, "CY_KERNEL(%d) ", p->form->threads);
+  fprintf(p->out, "CY_KERNEL(%d) ", p->schedule->threads);
   cy_cu_function_open(&q, "$S($Q$L) {\n");
-  cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, R = %d, NT = %d };", t->m, t->n, t->k, t->thread_m, p->form->threads);
+  cy_cu_line(p, "enum { BM = %d, BN = %d, BK = %d, R = %d, NT = %d };", t->m, t->n, t->k, t->thread_m, p->schedule->threads);
   cy_cu_line(p, "const int M = (int)%s, N = (int)%s, ALL_K = (int)%s;", q.m, q.n, q.k);
   cy_cu_print_wide(p, "wide", true, a.strides, a.nstrides, q.c->a, chunk);
   cy_cu_contract_text(&q, body);
@@ -154,4 +154,4 @@ static void print(cy_cu *p, const char *symbol) {
   cy_cu_split_end(&q);
 }
 
-const cy_cu_generator cy_cu_narrow = {"narrow", supports, schedule, print, wants_packed};
+const cy_cu_generator cy_cu_narrow = {"narrow", supports, make_schedule, print, wants_packed};

@@ -12,14 +12,14 @@
 /* Where each weight lies, in elements, and what its packed rows are. */
 typedef struct packing {
   int64_t groups, columns, taps, depth;      /* extents; */
-  int64_t group_s, column_s, tap_s, depth_s; /* strides of the model's form */
+  int64_t group_s, column_s, tap_s, depth_s; /* strides of the model's layout */
   int64_t row, offset, bytes;                /* elements of a packed row; of the first weight; bytes of an element */
   int64_t *place;                            /* [taps] where a tap begins in a packed row; NULL: one behind the other */
 } packing;
 
-static void write_packed(const cy_graph *g, cy_val value, const void *form, uint32_t piece, void *out) {
+static void write_packed(const cy_graph *g, cy_val value, const void *layout, uint32_t piece, void *out) {
   (void)piece;
-  const packing *f = form;
+  const packing *f = layout;
   const uint8_t *from = cy_value_of(g, value)->data.bytes;
   uint8_t *to = out;
   memset(out, 0, (size_t)(f->groups * f->columns * f->row * f->bytes));
@@ -99,12 +99,12 @@ static const char *place_taps(const cy_contraction *c, packing *f, cy_arena *are
 }
 
 uint32_t cy_cuda_contract_pack(cy_program *p, cy_kernel_plan *plan, cy_val v, int64_t offset) {
-  const cy_cuda_form *form = cy_cuda_form_of(plan);
+  const cy_cuda_schedule *schedule = cy_cuda_schedule_of(plan);
   cy_arena *arena = cy_graph_arena(p->g);
   packing *f = CY_NEW(arena, packing);
   if (!fill_packing(plan->kernel, f))
     cy_bug("kernel '%s': weights cannot be packed", plan->symbol);
-  f->row = form->packed_k;
+  f->row = schedule->packed_k;
   f->offset += offset / f->bytes;
   const char *key = cy_arena_printf(
       arena, "cuda %lld,%lld,%lld,%lld %lld,%lld,%lld,%lld %lld,%lld", (long long)f->groups, (long long)f->columns,

@@ -58,7 +58,7 @@ void cy_cu_phase_print(cy_cu_contract *q) {
   for (int i = 0; i < c->nspatial; i++)
     print_axis(q, i);
   cy_cu_line(p, "f.k *= depth;");
-  if (cy_dim_is_const(p->g, cy_cu_per_group(p->g, c, c->channels_in), &depth) && p->form->packed_k)
+  if (cy_dim_is_const(p->g, cy_cu_per_group(p->g, c, c->channels_in), &depth) && p->schedule->packed_k)
     cy_cu_line(p, "f.base = (before * depth + %lld) / %lld * %lld + rest * %lld;", (long long)chunk - 1,
                (long long)chunk, (long long)chunk, (long long)cyrt_phase_slack(depth, chunk));
   else

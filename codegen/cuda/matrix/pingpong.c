@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pingpong.c - sm_90a: should the warpgroups of a kernel by tensor maps multiply in turns (matrix_tma.c)?
  *
- * In:  a product or convolution in tiles of 128 rows and so many columns. Out: tma_n, tma_pingpong of its form.
+ * In:  a product or convolution in tiles of 128 rows and so many columns. Out: tma_n, tma_pingpong of its schedule.
  *
  * Clocks of a multiprocessor are estimated for both, P for the products of a tile and E for its end:
  *
@@ -68,7 +68,7 @@ static double tiles_of(const cy_machine *m, double rows, double all_columns, int
   return ceil(rows * ceil(all_columns / columns) / cy_cuda_multiprocessors_of(m, 90));
 }
 
-void cy_cu_pingpong(const cy_machine *m, cy_kernel *k, double rows, int columns, cy_cuda_form *form) {
+void cy_cu_pingpong(const cy_machine *m, cy_kernel *k, double rows, int columns, cy_cuda_schedule *schedule) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
@@ -80,6 +80,6 @@ void cy_cu_pingpong(const cy_machine *m, cy_kernel *k, double rows, int columns,
   double together = wide * (products(steps, columns) + columns * work), in_turns = p + (each - 1) * fmax(p, e) + e;
   int wanted = ((const cy_cuda_machine *)m->state)->pingpong;
   bool faster = wanted ? wanted > 0 : each >= 2 && in_turns < together;
-  form->tma_pingpong = cy_kernel_local_dtype(k, c->acc) == CY_F32 && faster;
-  form->tma_n = form->tma_pingpong ? own : columns;
+  schedule->tma_pingpong = cy_kernel_local_dtype(k, c->acc) == CY_F32 && faster;
+  schedule->tma_n = schedule->tma_pingpong ? own : columns;
 }

@@ -2,7 +2,7 @@
 /* product.c - which products of matrices may be another library's when the model runs: of floats, whose batch axes lie like
  * one, with epilogues that epilogue.c finds.
  *
- * In: a contraction kernel and its form. Out: the fields of a cyrt_cuda_problem as sizes. cuBLASLt takes them as they are,
+ * In: a contraction kernel and its schedule. Out: the fields of a cyrt_cuda_problem as sizes. cuBLASLt takes them as they are,
  * cuDNN those that are convolutions of one tap (runtime/cuda/cudnn/cudnn_conv.c).
  */
 #include "contract_int.h"
@@ -54,20 +54,20 @@ static bool like_columns(cy_cu_offer *o, cy_karg arg, cy_expr offset) {
 }
 
 /* The factors. Of a packed one columns lie apart by rows of k. */
-static bool put_factors(cy_cu_offer *o, const cy_cuda_form *form) {
+static bool put_factors(cy_cu_offer *o, const cy_cuda_schedule *schedule) {
   const cy_contraction *c = o->c;
   cy_dim a[4], b[4], zero = cy_dim_const(o->g, 0), one = cy_dim_const(o->g, 1);
-  bool packed = form->packed_k != 0;
+  bool packed = schedule->packed_k != 0;
   if (!joined(o, c->a_batch, c->a_m, c->a_k, a) || !joined(o, c->b_batch, c->b_k, c->b_n, b))
     return false;
   if (packed) {
     b[1] = one;
-    b[2] = cy_dim_const(o->g, form->packed_k);
+    b[2] = cy_dim_const(o->g, schedule->packed_k);
   }
   if ((a[1] != one && a[2] != one) || (b[1] != one && b[2] != one))
     return false;
   cy_cu_problem_tensor(o->k, o->field, CYRT_MATMUL_A, c->a, zero, a);
-  cy_cu_problem_tensor(o->k, o->field, CYRT_MATMUL_B, cy_cu_b_arg(form, c), zero, b);
+  cy_cu_problem_tensor(o->k, o->field, CYRT_MATMUL_B, cy_cu_b_arg(schedule, c), zero, b);
   return true;
 }
 
@@ -88,7 +88,7 @@ bool cy_cu_is_like_conv(const cy_contraction *c, cy_graph *g) {
   return !c->nbatch && cy_dim_is(g, c->a_k, 1) && cy_dim_is(g, c->b_k, 1) && c->b_n == c->k;
 }
 
-bool cy_cu_product_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *form,
+bool cy_cu_product_match(const cy_machine *m, cy_kernel *k, const cy_cuda_schedule *schedule,
                          cy_dim out_field[CY_CUDA_PROBLEM_FIELDS]) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_cu_offer o = {.k = k, .g = cy_kernel_graph(k), .c = c, .field = out_field};
@@ -102,7 +102,7 @@ bool cy_cu_product_match(const cy_machine *m, cy_kernel *k, const cy_cuda_form *
       cy_kernel_local_dtype(k, c->acc) != CY_F32)
     return false;
   cy_cu_problem_init(o.g, CYRT_PROBLEM_MATMUL, o.field);
-  if (!cy_cu_epilogue_match(&o) || !put_factors(&o, form))
+  if (!cy_cu_epilogue_match(&o) || !put_factors(&o, schedule))
     return false;
   put_sizes(&o, t == CY_F32 && !m->tf32);
   return true;

@@ -24,34 +24,34 @@ static int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Form: of `max` shares at most, which of `iterations` iterations each has some. */
 static void set_shares(cy_graph *g, const cy_cu_sizes *s, int64_t blocks, int64_t iterations, int64_t max,
-                       cy_cuda_form *form) {
+                       cy_cuda_schedule *schedule) {
   cy_dim one = cy_dim_const(g, 1), all = cy_dim_const(g, iterations);
-  cy_dim shares = cy_dim_div(g, cy_dim_const(g, blocks), cy_dim_max(g, form->blocks, one));
+  cy_dim shares = cy_dim_div(g, cy_dim_const(g, blocks), cy_dim_max(g, schedule->blocks, one));
   shares = cy_dim_max(g, cy_dim_min(g, shares, cy_dim_const(g, max)), one);
   shares = cy_dim_cdiv(g, all, cy_dim_cdiv(g, all, shares));
   cy_dim results = cy_dim_mul(g, s->z, cy_dim_mul(g, s->m, s->n));
-  int64_t each = (int64_t)CY_CUDA_COMBINE_THREADS * (form->vector ? form->vector : 1), n;
-  form->share_blocks = (int)blocks;
-  form->shares_vary = !cy_dim_is_const(g, shares, &n);
-  form->shares = (int)(form->shares_vary ? max : n);
-  form->share_elems = blocks * form->tile.m * form->tile.n;
-  if (!form->shares_vary && cy_dim_is_const(g, results, &n))
-    form->share_elems = n * form->shares;
-  form->blocks = cy_dim_mul(g, form->blocks, shares);
-  form->combine_blocks =
+  int64_t each = (int64_t)CY_CUDA_COMBINE_THREADS * (schedule->vector ? schedule->vector : 1), n;
+  schedule->share_blocks = (int)blocks;
+  schedule->shares_vary = !cy_dim_is_const(g, shares, &n);
+  schedule->shares = (int)(schedule->shares_vary ? max : n);
+  schedule->share_elems = blocks * schedule->tile.m * schedule->tile.n;
+  if (!schedule->shares_vary && cy_dim_is_const(g, results, &n))
+    schedule->share_elems = n * schedule->shares;
+  schedule->blocks = cy_dim_mul(g, schedule->blocks, shares);
+  schedule->combine_blocks =
       cy_dim_mul(g, cy_dim_min(g, cy_dim_sub(g, shares, one), one), cy_dim_cdiv(g, results, cy_dim_const(g, each)));
 }
 
 /* As many shares as give each multiprocessor blocks that can wait for memory side by side, if what they write and read
  * again is less than the operands. */
-void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form) {
+void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_schedule *schedule) {
   cy_graph *g = cy_kernel_graph(k);
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_cu_sizes s = cy_cu_sizes_of(k);
-  int64_t tiles, max_tiles, wanted = cy_cu_wanted_blocks(m), iterations = cy_ceil(const_of(g, s.k), form->tile.k);
-  cy_dim_range(g, form->blocks, &tiles, &max_tiles);
+  int64_t tiles, max_tiles, wanted = cy_cu_wanted_blocks(m), iterations = cy_ceil(const_of(g, s.k), schedule->tile.k);
+  cy_dim_range(g, schedule->blocks, &tiles, &max_tiles);
   bool known = tiles == max_tiles; /* else the least operands are those of one tile's rows */
-  int64_t rows = known ? const_of(g, s.m) : form->tile.m, columns = const_of(g, s.n), z = known ? const_of(g, s.z) : 1;
+  int64_t rows = known ? const_of(g, s.m) : schedule->tile.m, columns = const_of(g, s.n), z = known ? const_of(g, s.z) : 1;
   int64_t bits = cy_dtype_of(cy_cu_factor_type(k))->bits,
           acc_bits = cy_dtype_of(cy_kernel_local_dtype(k, c->acc))->bits;
   int64_t operands = (rows + columns) * const_of(g, s.k) * z * bits / 8, results = rows * columns * z;
@@ -61,12 +61,12 @@ void cy_cu_split_schedule(const cy_machine *m, cy_kernel *k, cy_cuda_form *form)
   int64_t shares = min_of(wanted * BLOCKS_EACH / tiles, operands / (2 * results * acc_bits / 8));
   shares = min_of(min_of(shares, iterations / MIN_ITERATIONS), MAX_SHARES);
   if (shares >= 2)
-    set_shares(g, &s, wanted * BLOCKS_EACH, iterations, shares, form);
+    set_shares(g, &s, wanted * BLOCKS_EACH, iterations, shares, schedule);
 }
 
-void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_form *form) {
-  if (form->shares)
-    form->share_arg = cy_kernel_add_arg(k, CY_ARG_WRITE, cy_kernel_local_dtype(k, cy_kernel_contraction(k)->acc), 0);
+void cy_cuda_split_prepare(cy_kernel *k, cy_cuda_schedule *schedule) {
+  if (schedule->shares)
+    schedule->share_arg = cy_kernel_add_arg(k, CY_ARG_WRITE, cy_kernel_local_dtype(k, cy_kernel_contraction(k)->acc), 0);
 }
 
 static const char shares_text[] =
@@ -79,7 +79,7 @@ static const char shares_text[] =
 
 /* Macros that a generator's text has while its kernel lasts: how many blocks share k, the end of VECTOR results. */
 void cy_cu_split_begin(cy_cu_contract *q) {
-  const cy_cuda_form *f = q->p->form;
+  const cy_cuda_schedule *f = q->p->schedule;
   FILE *out = q->p->out;
   fprintf(out, "#define SHARES %d\n#define SHARE_BLOCKS %d\n#define VECTOR %d\n#define MAXIMA %d\n",
           f->shares ? f->shares : 1, f->share_blocks, f->vector ? f->vector : 1, q->p->holds_maxima);
@@ -153,7 +153,7 @@ static const char combine_text[] = "  const i64 at = (CY_BLOCK * NT + CY_TID) * 
 
 void cy_cu_split_end(cy_cu_contract *q) {
   cy_cu *p = q->p;
-  const cy_cuda_form *f = p->form;
+  const cy_cuda_schedule *f = p->schedule;
   if (f->shares) {
     fprintf(p->out, "CY_KERNEL(%d) ", CY_CUDA_COMBINE_THREADS);
     cy_cu_function_open(q, "$S_combine($Q$L) {\n");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
-/* cudnn_attention.c - attention as operations of cuDNN, in the form that its fused engines look for: a product, scale,
+/* cudnn_attention.c - attention as operations of cuDNN, in the order that its fused engines look for: a product, scale,
  * bias, a mask, the causal mask and the window by comparing generated indices, softmax piece by piece, a product.
  *
  * They take it only when the logarithms of the sums are an output, too, which nobody reads here. Weights are halves, as

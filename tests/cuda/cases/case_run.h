@@ -20,7 +20,7 @@ typedef bool case_launch(const kernel_case *c, const char *symbol, int turn, cas
 
 /* Blocks of what combines shares of k; 0: there is one. */
 static int64_t case_combine_blocks(const kernel_case *c) {
-  return c->form->shares ? cy_dim_eval(g, c->form->combine_blocks, c->syms) : 0;
+  return c->schedule->shares ? cy_dim_eval(g, c->schedule->combine_blocks, c->syms) : 0;
 }
 
 static bool case_quiet; /* results are to be wrong */
@@ -76,13 +76,13 @@ static int compare(const kernel_case *c, uint32_t arg, cy_dtype t, const void *g
 
 static int64_t scratch_bytes(const kernel_case *c, const cy_karg_info *arg, int64_t blocks) {
   int64_t elems = cy_dim_eval(g, arg->elems, c->syms);
-  return blocks * (c->form->stripes ? c->form->stripes : 1) * (int64_t)bytes_of(arg->dtype, elems);
+  return blocks * (c->schedule->stripes ? c->schedule->stripes : 1) * (int64_t)bytes_of(arg->dtype, elems);
 }
 
 /* Fewer blocks than wanted, for groups: they must go on with further tasks. */
 static int64_t blocks_for(const kernel_case *c) {
-  int64_t n = cy_dim_eval(g, c->form->blocks, c->syms);
-  return c->form->kind == CY_CUDA_GROUPS && n > 2 ? n - 1 : n;
+  int64_t n = cy_dim_eval(g, c->schedule->blocks, c->syms);
+  return c->schedule->kind == CY_CUDA_GROUPS && n > 2 ? n - 1 : n;
 }
 
 /* A matrix of rows along n as columns. */
@@ -90,9 +90,9 @@ static void pack_matrix(const kernel_case *c, const case_memory *m) {
   const cy_contraction *t = cy_kernel_contraction(c->k);
   size_t bytes = m->bytes[t->b] / (size_t)c->elems[t->b];
   int64_t n = cy_dim_eval(g, t->n, c->syms);
-  memset(m->got[c->form->packed_arg], 0, m->bytes[c->form->packed_arg]);
+  memset(m->got[c->schedule->packed_arg], 0, m->bytes[c->schedule->packed_arg]);
   for (int64_t i = 0; i < c->elems[t->b]; i++)
-    memcpy((char *)m->got[c->form->packed_arg] + (size_t)(i % n * c->form->packed_k + i / n) * bytes,
+    memcpy((char *)m->got[c->schedule->packed_arg] + (size_t)(i % n * c->schedule->packed_k + i / n) * bytes,
            (const char *)m->got[t->b] + (size_t)i * bytes, bytes);
 }
 
@@ -107,15 +107,15 @@ static void pack(const kernel_case *c, const case_memory *m) {
   int64_t taps = cy_cu_taps(t);
   cy_kernel_args(c->k, &args);
   size_t bytes = (size_t)cy_dtype_of(args[t->b].dtype)->bits / 8;
-  memset(m->got[c->form->packed_arg], 0, m->bytes[c->form->packed_arg]);
+  memset(m->got[c->schedule->packed_arg], 0, m->bytes[c->schedule->packed_arg]);
   for (int64_t i = 0; i < c->elems[t->b]; i++) {
-    int64_t at = i / taps / channels * c->form->packed_k + i % taps * channels + i / taps % channels;
+    int64_t at = i / taps / channels * c->schedule->packed_k + i % taps * channels + i / taps % channels;
     if (t->kind == CY_CONTRACT_CONV_TRANSPOSE) { /* [channel][filter of the group][tap] */
       int64_t depth = channels / t->group, columns = filters / t->group, row = i / taps / columns;
-      at = (row / depth * columns + i / taps % columns) * c->form->packed_k +
+      at = (row / depth * columns + i / taps % columns) * c->schedule->packed_k +
            cy_cu_phase_place(t, i % taps, depth, (int64_t)(16 / bytes)) + row % depth;
     }
-    memcpy((char *)m->got[c->form->packed_arg] + (size_t)at * bytes, (const char *)m->got[t->b] + (size_t)i * bytes,
+    memcpy((char *)m->got[c->schedule->packed_arg] + (size_t)at * bytes, (const char *)m->got[t->b] + (size_t)i * bytes,
            bytes);
   }
 }
@@ -139,14 +139,14 @@ static void fill_memory(const kernel_case *c, int64_t blocks, case_memory *m) {
       fill(m->got[i], args[i].dtype, c->elems[i], c);
     memcpy(m->want[i], m->got[i], m->bytes[i]);
   }
-  if (c->form->packed_k)
+  if (c->schedule->packed_k)
     pack(c, m);
 }
 
 /* The tensor map of a case's first or second factor: strides in bytes. */
 static void case_tensor(const kernel_case *c, bool b, cy_cuda_tensor *t, uint64_t extent[CY_CUDA_TMA_RANK],
                         uint64_t stride[CY_CUDA_TMA_RANK]) {
-  cy_cuda_tma_tensor(c->k, c->form, b, t);
+  cy_cuda_tma_tensor(c->k, c->schedule, b, t);
   for (int i = 0; i < CY_CUDA_TMA_RANK; i++)
     extent[i] = i < t->rank ? (uint64_t)cy_dim_eval(g, t->extent[i], c->syms) : 1;
   for (int i = 0; i < CY_CUDA_TMA_RANK; i++)
@@ -156,14 +156,14 @@ static void case_tensor(const kernel_case *c, bool b, cy_cuda_tensor *t, uint64_
 
 /* Does it run at these sizes? Where there is no such kernel, or blocks share what it has to go through, its own does. */
 static bool case_by_tensors(const kernel_case *c) {
-  return c->form->tma_blocks && cy_dim_eval(g, c->form->tma_blocks, c->syms) > 0;
+  return c->schedule->tma_blocks && cy_dim_eval(g, c->schedule->tma_blocks, c->syms) > 0;
 }
 
 /* How many blocks the kernel by tensor maps has: as many as there are tiles, or fewer, which go on to further tiles; now and
  * then more, which have none. */
 static int64_t case_tensor_blocks(const kernel_case *c, int turn) {
-  int64_t all = cy_dim_eval(g, c->form->tma_blocks, c->syms), few = (c - cases + turn) % 4 + 1;
-  int cluster = cy_cuda_tma_cluster(c->k, c->form);
+  int64_t all = cy_dim_eval(g, c->schedule->tma_blocks, c->syms), few = (c - cases + turn) % 4 + 1;
+  int cluster = cy_cuda_tma_cluster(c->k, c->schedule);
   return cy_round_up(few == 4 ? all + 1 : few < all ? few : all, cluster);
 }
 
@@ -181,7 +181,7 @@ static int compare_results(const kernel_case *c, const case_memory *m) {
   int bad = 0;
   cy_kernel_args(c->k, &args);
   for (int i = 0; i < m->n; i++) {
-    bool between = c->form->shares && i == (int)c->form->share_arg; /* of two kernels: nobody's result */
+    bool between = c->schedule->shares && i == (int)c->schedule->share_arg; /* of two kernels: nobody's result */
     if (args[i].kind == CY_ARG_WRITE && !between)
       bad += compare(c, (uint32_t)i, args[i].dtype, m->got[i], m->want[i]);
   }

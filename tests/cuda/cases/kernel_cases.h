@@ -26,7 +26,7 @@ typedef struct kernel_case {
   bool ints;                 /* lo and hi bound integers too */
   unsigned char before;      /* each byte of what is written; 0: all ones */
   cy_machine machine;        /* what the kernel may be made for */
-  const cy_cuda_form *form;
+  const cy_cuda_schedule *schedule;
 } kernel_case;
 
 static cy_cuda_machine one_block = {.wanted_blocks = 1};
@@ -320,7 +320,7 @@ static void add_matmul(const matmul_row *r, const integers *i) {
   c->a = cy_kernel_add_arg(k, CY_ARG_READ, r->in, 0);
   c->b = cy_kernel_add_arg(k, CY_ARG_READ, i ? i->b : r->in, 0);
   cy_karg bias = cy_kernel_add_arg(k, CY_ARG_READ, r->acc, 0), y = cy_kernel_add_arg(k, CY_ARG_WRITE, r->acc, 0);
-  bool few = r->symbolic && r->m <= CY_CUDA_FEW_ROWS; /* the compiler's form for few rows: never more than these */
+  bool few = r->symbolic && r->m <= CY_CUDA_FEW_ROWS; /* the compiler's kernel for few rows: never more than these */
   c->m = named("m", r->m, r->symbolic, q);
   c->m = few ? cy_dim_min(g, c->m, d(CY_CUDA_FEW_ROWS)) : c->m;
   c->n = d(r->n);
@@ -453,33 +453,33 @@ static void add_conv(const conv_row *r, const integers *ints) {
 
 /* Filters by the tap: [filter][tap][channel], as tensor maps and most tiles want them (packed.c packs those of
  * models); of transposed convolutions taps of a phase together. */
-static void add_packed(kernel_case *q, cy_cuda_form *form) {
+static void add_packed(kernel_case *q, cy_cuda_schedule *schedule) {
   const cy_contraction *c = cy_kernel_contraction(q->k);
   const cy_karg_info *args;
-  const cy_cu_generator *generator = form->generator;
+  const cy_cu_generator *generator = schedule->generator;
   int64_t channels, filters;
-  if (form->transposed) {
+  if (schedule->transposed) {
     cy_kernel_args(q->k, &args);
     cy_dtype b = args[c->b].dtype;
-    form->packed_k = cy_round_up(cy_dim_eval(g, c->k, q->syms), 128 / cy_dtype_of(b)->bits);
-    form->packed_arg = cy_kernel_add_arg(q->k, CY_ARG_READ, b, 0);
-    q->elems[form->packed_arg] = cy_dim_eval(g, c->n, q->syms) * form->packed_k;
+    schedule->packed_k = cy_round_up(cy_dim_eval(g, c->k, q->syms), 128 / cy_dtype_of(b)->bits);
+    schedule->packed_arg = cy_kernel_add_arg(q->k, CY_ARG_READ, b, 0);
+    q->elems[schedule->packed_arg] = cy_dim_eval(g, c->n, q->syms) * schedule->packed_k;
     return;
   }
   bool transposed = c->kind == CY_CONTRACT_CONV_TRANSPOSE;
   if (!cy_cu_is_conv(c) ||
-      (!form->tma_blocks &&
-       ((c->group > 1 && !transposed) || !generator->wants_packed || !generator->wants_packed(form, q->k))) ||
+      (!schedule->tma_blocks &&
+       ((c->group > 1 && !transposed) || !generator->wants_packed || !generator->wants_packed(schedule, q->k))) ||
       !cy_dim_is_const(g, c->channels_in, &channels) || !cy_dim_is_const(g, c->channels_out, &filters))
     return;
   cy_kernel_args(q->k, &args);
   int64_t taps = 1, chunk = 128 / cy_dtype_of(args[c->b].dtype)->bits;
   for (int i = 0; i < c->nspatial; i++)
     taps *= c->kernel[i];
-  form->packed_k =
+  schedule->packed_k =
       transposed ? cy_cu_phase_row(c, channels / c->group, chunk) : (taps * channels + chunk - 1) / chunk * chunk;
-  form->packed_arg = cy_kernel_add_arg(q->k, CY_ARG_READ, args[c->b].dtype, 0);
-  q->elems[form->packed_arg] = filters * form->packed_k;
+  schedule->packed_arg = cy_kernel_add_arg(q->k, CY_ARG_READ, args[c->b].dtype, 0);
+  q->elems[schedule->packed_arg] = filters * schedule->packed_k;
 }
 
 static void add_contractions(void) {
@@ -800,12 +800,12 @@ static void add_all_cases(void) {
 
 static void schedule_cases(void) {
   for (int i = 0; i < ncases; i++) {
-    cy_cuda_form *form = cy_cuda_schedule(&cases[i].machine, cases[i].k);
-    add_packed(&cases[i], form);
-    cy_cuda_split_prepare(cases[i].k, form);
-    if (form->shares)
-      cases[i].elems[form->share_arg] = form->share_elems;
-    cases[i].form = form;
+    cy_cuda_schedule *schedule = cy_cuda_schedule_make(&cases[i].machine, cases[i].k);
+    add_packed(&cases[i], schedule);
+    cy_cuda_split_prepare(cases[i].k, schedule);
+    if (schedule->shares)
+      cases[i].elems[schedule->share_arg] = schedule->share_elems;
+    cases[i].schedule = schedule;
   }
 }
 
@@ -813,7 +813,7 @@ static void schedule_cases(void) {
 static void print_case(FILE *f, int i) {
   char symbol[32];
   snprintf(symbol, sizeof symbol, "case%d", i);
-  cy_cuda_print(f, cases[i].k, cases[i].form, symbol);
+  cy_cuda_print(f, cases[i].k, cases[i].schedule, symbol);
 }
 
 static void free_cases(void) {

@@ -2,7 +2,7 @@
 /* matrix_cases.h - contractions of integers, of floats of 8 bits, by tensor maps and by warpgroups in turns, among the
  * kernels that tests try.
  *
- * kernel_cases.h includes it, behind what makes one case (add_matmul, add_conv, add_blocks). In: machines that force a form
+ * kernel_cases.h includes it, behind what makes one case (add_matmul, add_conv, add_blocks). In: machines that force a schedule
  * (one_block_90a, ..). Out: add_rounded() .. add_float8(), which add their cases to `cases`.
  */
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads PTX as NVRTC prints it: functions with their parameters and statements, variables of the module.
 
-Only structure is read here; what instructions mean is said in ptx_ops.py. What has an unknown form is refused.
+Only structure is read here; what instructions mean is said in ptx_ops.py. What is unknown is refused.
 """
 import re
 

@@ -95,7 +95,7 @@ static size_t shift_of(const kernel_case *c, const cy_karg_info *args, int i) {
   const cy_contraction *t = cy_kernel_contraction(c->k);
   int bits = cy_dtype_of(args[i].dtype)->bits, weights = t->b_bits; /* in integers: passes make them, as constants */
   bool ours = (weights && (i == (int)t->b || i == (int)t->b_scale)) || args[i].kind == CY_ARG_SCRATCH ||
-              (c->form->packed_k && i == (int)c->form->packed_arg) || (c->form->shares && i == (int)c->form->share_arg);
+              (c->schedule->packed_k && i == (int)c->schedule->packed_arg) || (c->schedule->shares && i == (int)c->schedule->share_arg);
   return ours || bits < 8 ? 0 : (size_t)bits / 8;
 }
 
@@ -127,9 +127,9 @@ static bool launch_shim(const kernel_case *c, const char *symbol, int turn, case
   choose_schedule(c, turn);
   if (how.tensors && case_by_tensors(c))
     return launch_tensors(c, symbol, memory, slots, n);
-  int shared = cy_cuda_shared_bytes(c->form, how.arch);
+  int shared = cy_cuda_shared_bytes(c->schedule, how.arch);
   int64_t combined = case_combine_blocks(c);
-  bool ok = shim_launch(symbol, c->form->threads, blocks, shared, slots, n) &&
+  bool ok = shim_launch(symbol, c->schedule->threads, blocks, shared, slots, n) &&
             (!combined || shim_launch(combine, CY_CUDA_COMBINE_THREADS, combined, 0, slots, n));
   if (shifted)
     shift_memory(c, memory, true);
