@@ -2,9 +2,9 @@
 /* pixel_shuffle.h - a transposed convolution as a convolution whose channels become spatial positions.
  *
  * Along an axis of stride s, position s * i + r of the output reads the inputs around i by every s-th tap, those of
- * phase r. So the s positions of place i are channels of one convolution of stride 1, its kernel being the taps of a
- * phase, backwards. Kernels are filled up with zeros: in front, so that the first position of a place is that of phase
- * 0, and behind, so that all phases have as many taps. Generators may leave out the taps that a phase has only zeros
+ * residue r. So the s positions of place i are channels of one convolution of stride 1, its kernel being the taps of a
+ * residue, backwards. Kernels are filled up with zeros: in front, so that the first position of a place is that of residue
+ * 0, and behind, so that all residues have as many taps. Generators may leave out the taps that a residue has only zeros
  * in.
  */
 #ifndef CY_PIXEL_SHUFFLE_H

@@ -101,8 +101,8 @@ double cy_cost_planar_step(const cy_cg *cg, unsigned mr, unsigned nv) {
 double cy_cost_planar(const cy_cg *cg, const cy_planar_work *w) {
   const cy_cpu_model *m = &cg->model;
   double weights = w->pieces * cy_cost_reloads(cg, w->weight_bytes, 4);
-  double parting = w->phases == 1      ? m->planar_copy
-                   : w->vector_phases ? m->planar_copy + m->planar_parted
+  double parting = w->residues == 1      ? m->planar_copy
+                   : w->vector_residues ? m->planar_copy + m->planar_parted
                                        : m->planar_copy + 2.0 * cg->W;
   double copies = w->pieces * w->kept * (m->planar_copied_row + m->planar_stall / w->rows + w->vectors * parting);
   double outputs = w->output_vectors * m->planar_output + w->tile_rows * m->planar_row;

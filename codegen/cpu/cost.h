@@ -60,9 +60,9 @@ typedef struct cy_planar_work {
   double pieces;       /* of a row */
   double weight_bytes; /* of all taps */
   double kept;         /* rows that are copied for a row of outputs */
-  double vectors;      /* of such a row, in all phases */
-  int64_t phases;
-  bool vector_phases; /* can vectors be parted into phases by shuffles? */
+  double vectors;      /* of such a row, in all residues */
+  int64_t residues;
+  bool vector_residues; /* can vectors be parted into residues by shuffles? */
   double rows;        /* of a task */
   double output_vectors, tile_rows;
 } cy_planar_work;

@@ -45,8 +45,8 @@ static double multiplied(const cy_kernel_plan *plan, const cy_cuda_schedule *sch
   double rows = (double)cy_round_up(cy_dim_eval(g, s.m, syms), m),
          columns = (double)cy_round_up(cy_dim_eval(g, s.n, syms), n);
   double k = (double)cy_dim_eval(g, s.k, syms);
-  if (cy_cu_has_phases(c)) /* each tap is of one phase */
-    k = (double)cy_dim_eval(g, cy_cu_depth(plan->kernel), syms) * (double)cy_cu_taps(c) / (double)cy_cu_phases(c);
+  if (cy_cu_has_residues(c)) /* each tap is of one residue */
+    k = (double)cy_dim_eval(g, cy_cu_depth(plan->kernel), syms) * (double)cy_cu_taps(c) / (double)cy_cu_residues(c);
   return 2 * (double)cy_dim_eval(g, s.z, syms) * rows * columns * k;
 }
 

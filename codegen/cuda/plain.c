@@ -150,7 +150,7 @@ static void print(cy_cu *p, const char *symbol) {
     snprintf(zero_a, sizeof zero_a, "a%u[0]", q.c->a_zero);
   if (q.c->has_b_zero && !q.c->b_bits) /* by output column, which is counted over all groups */
     snprintf(zero_b, sizeof zero_b, "a%u[(%s%s%sn) * %lld]", q.c->b_zero,
-             cy_cu_has_phases(q.c) ? "phase->z * " : cy_cu_is_conv(q.c) ? "z * " : "",
+             cy_cu_has_residues(q.c) ? "residue->z * " : cy_cu_is_conv(q.c) ? "z * " : "",
              cy_cu_is_conv(q.c) ? q.n : "", cy_cu_is_conv(q.c) ? " + " : "", (long long)q.c->b_zero_step);
   print_element(&q, "CY_INLINE $T $S_a($P, const $S_row *r, int k) {\n", "  const i64 at = $S_a_at($N, r, k);\n",
                 q.c->a, zero_a);

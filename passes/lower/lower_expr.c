@@ -189,8 +189,8 @@ static cy_expr pad_index(cy_kb *b, int64_t mode, cy_expr i, cy_dim d) {
       return cy_x_bin(k, CY_OP_sub, twice, i);
     /* triangle wave of period 2 * (d - 1); at least 1 so that d = 1 is no division by zero */
     cy_expr period = cy_x_dim(k, cy_dim_max(g, cy_dim_addi(g, cy_dim_muli(g, d, 2), -2), cy_dim_const(g, 1)));
-    cy_expr phase = cy_x_bin(k, CY_OP_mod, i, period);
-    return cy_x_bin(k, CY_OP_min, cy_x_bin(k, CY_OP_min, phase, cy_x_bin(k, CY_OP_sub, period, phase)), last);
+    cy_expr within = cy_x_bin(k, CY_OP_mod, i, period);
+    return cy_x_bin(k, CY_OP_min, cy_x_bin(k, CY_OP_min, within, cy_x_bin(k, CY_OP_sub, period, within)), last);
   }
   case CY_PAD_WRAP:
     if (certain(k, CY_OP_lt, i, none) && certain(k, CY_OP_le, below, size))

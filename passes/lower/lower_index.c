@@ -467,8 +467,8 @@ static cy_dtype sample_dtype(cy_kb *b, const cy_node_info *n) {
 /* Mirrors x into [low, low + span]. */
 static cy_expr reflect_coordinate(cy_kb *b, cy_expr x, cy_expr low, cy_expr span) {
   cy_expr period = bin(b, CY_OP_max, bin(b, CY_OP_mul, span, like(b, x, 2)), like(b, x, 1e-30));
-  cy_expr phase = bin(b, CY_OP_mod, bin(b, CY_OP_sub, x, low), period);
-  return bin(b, CY_OP_add, low, bin(b, CY_OP_min, phase, bin(b, CY_OP_sub, period, phase)));
+  cy_expr within = bin(b, CY_OP_mod, bin(b, CY_OP_sub, x, low), period);
+  return bin(b, CY_OP_add, low, bin(b, CY_OP_min, within, bin(b, CY_OP_sub, period, within)));
 }
 
 static cy_expr sample_index(cy_kb *b, const cy_node_info *n, cy_expr at, cy_dim extent, cy_expr *out_inside) {

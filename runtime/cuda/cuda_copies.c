@@ -3,7 +3,7 @@
  *
  *   biases of products of halves   f32 for our own kernels; halves for libraries: cuDNN takes others only in plans that are
  *                                  compiled when they are made, cuBLASLt not at all
- *   weights of transposed          by phases or as the model has them; for cuDNN [channels_in][kernel..][channels_out / group]
+ *   weights of transposed          by residues or as the model has them; for cuDNN [channels_in][kernel..][channels_out / group]
  *   convolutions
  *
  * Each is made once, on the host, when a problem with it is met first.
@@ -49,7 +49,7 @@ static void narrow(const making *m, const float *from, uint16_t *to) {
 static int64_t place_of(const cyrt_cuda_conv *c, int64_t row, int64_t chunk, int64_t column, int64_t tap,
                         int64_t taps) {
   int64_t depth = c->channels_in / c->group;
-  return row ? column * row + cyrt_phase_place(c->nspatial, c->kernel, c->stride, c->dilation, tap, depth, chunk)
+  return row ? column * row + cyrt_residue_place(c->nspatial, c->kernel, c->stride, c->dilation, tap, depth, chunk)
              : column * taps + tap;
 }
 

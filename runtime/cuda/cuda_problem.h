@@ -35,7 +35,7 @@ typedef struct cyrt_cuda_epilogue {
 } cyrt_cuda_epilogue;
 
 /* y of x and w, sums in f32. Weights are dense: [channels_out][kernel..][channels_in / group]. Those of a transposed one are
- * constant: [group][channels_out / group] rows of stride[0] elements as cyrt_phase_place() has them; where that is 0 as the
+ * constant: [group][channels_out / group] rows of stride[0] elements as cyrt_residue_place() has them; where that is 0 as the
  * model has them, [channels_in][channels_out / group][kernel..]. */
 typedef struct cyrt_cuda_conv {
   int64_t nspatial, group; /* nspatial: 2 or 3 */
@@ -80,12 +80,12 @@ enum {
   CYRT_ATTENTION_CAUSAL = 4
 };
 
-/* Where the channels of a tap begin in such a row. Taps of the same phase, whose places leave the same remainder by the
- * strides, lie together, and each phase begins at a multiple of `chunk`. depth: channels of a tap. */
-static inline int64_t cyrt_phase_slack(int64_t depth, int64_t chunk) { return depth % chunk ? chunk : 0; }
-static inline int64_t cyrt_phase_place(int64_t nspatial, const int64_t *kernel, const int64_t *stride,
+/* Where the channels of a tap begin in such a row. Taps of the same residue, whose places leave the same remainder by the
+ * strides, lie together, and each residue begins at a multiple of `chunk`. depth: channels of a tap. */
+static inline int64_t cyrt_residue_slack(int64_t depth, int64_t chunk) { return depth % chunk ? chunk : 0; }
+static inline int64_t cyrt_residue_place(int64_t nspatial, const int64_t *kernel, const int64_t *stride,
                                        const int64_t *dilation, int64_t tap, int64_t depth, int64_t chunk) {
-  int64_t before = 0, phase = 0, number = 0, all = 1;
+  int64_t before = 0, residue = 0, number = 0, all = 1;
   for (int64_t i = 0; i < nspatial; i++) {
     int64_t unit = 1, s = stride[i];
     for (int64_t j = i + 1; j < nspatial; j++)
@@ -99,10 +99,10 @@ static inline int64_t cyrt_phase_place(int64_t nspatial, const int64_t *kernel, 
     }
     before = before * kernel[i] + all * smaller;
     all *= same;
-    phase = phase * s + r;
+    residue = residue * s + r;
     number = number * same + earlier;
   }
-  return (before * depth + chunk - 1) / chunk * chunk + phase * cyrt_phase_slack(depth, chunk) + number * depth;
+  return (before * depth + chunk - 1) / chunk * chunk + residue * cyrt_residue_slack(depth, chunk) + number * depth;
 }
 
 #endif

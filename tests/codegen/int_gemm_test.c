@@ -139,7 +139,7 @@ static const dot_case cases[] = {
     CONV('u', 's', 9, 2, 12, 8, 9, 9, 3, 3, 1, 1, .depth = 3, .deep = 1),
     CONV('u', 's', 9, 1, 8, 8, 9, 9, 3, 3, 1, 0, .depth = 3, .deep = 3),
     CONV('u', 's', 9, 2, 9, 8, 9, 9, 3, 3, 1, 1, .dynamic = 1, .depth = 5, .deep = 3),
-    /* channels that become positions: phases that are whole panels, or reach over several; narrower panels for them; of one tap each;
+    /* channels that become positions: residues that are whole panels, or reach over several; narrower panels for them; of one tap each;
      * without any; runs that fill no group of k, or a tile of them; with three taps along an axis, not side by side */
     CONV('u', 's', 9, 1, 128, 24, 5, 6, 2, 2, 1, 1, .depth = 4, .deep = 2,
          .shuffle = {{2, 1, 0}, {2, 1, 0}, {2, 1, 0}}),

@@ -43,19 +43,19 @@ typedef struct conv {
 /* How many outputs of this part lie along the axis. */
 static V outputs_along(cy_cg *cg, const cy_axis *a) {
   V out = cy_size(cg, a->out);
-  return a->scale == 1 ? out : cy_div(cg, cy_addc(cg, out, a->scale - 1 - a->phase), cy_i64(cg, a->scale));
+  return a->scale == 1 ? out : cy_div(cg, cy_addc(cg, out, a->scale - 1 - a->residue), cy_i64(cg, a->scale));
 }
 
 /* The same for constants; 0: unknown. */
 static int64_t axis_out(const cy_axis *a) {
   int64_t out = cy_csize_known(a->out);
-  return out ? cy_ceil(out - a->phase, a->scale) : 0;
+  return out ? cy_ceil(out - a->residue, a->scale) : 0;
 }
 
 static int part_count(const cy_cg *cg, const cy_conv_desc *d) {
   int n = 1;
-  bool phases = d->transposed && cy_output_block_choose(cg, d).count == 1;
-  for (int i = 0; i < d->n_spatial && phases; i++)
+  bool residues = d->transposed && cy_output_block_choose(cg, d).count == 1;
+  for (int i = 0; i < d->n_spatial && residues; i++)
     n *= (int)d->stride[i];
   return n;
 }
@@ -314,7 +314,7 @@ typedef struct segment {
   V n, o[3], x0, count, r0, row; /* row: number within the task, copied mode */
 } segment;
 
-static V scaled(cy_cg *cg, V o, const cy_axis *a) { return cy_addc(cg, cy_mulc(cg, o, a->scale), a->phase); }
+static V scaled(cy_cg *cg, V o, const cy_axis *a) { return cy_addc(cg, cy_mulc(cg, o, a->scale), a->residue); }
 
 static V splat64(cy_cg *cg, V x) { return cy_splat(cg, x, (unsigned)table_lanes(cg)); }
 

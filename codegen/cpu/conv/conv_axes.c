@@ -22,14 +22,14 @@ static cy_axis plain_axis(const cy_conv_desc *d, int i) {
                    .in_stride = d->in_s[i]};
 }
 
-/* Output o = o' * s + phase gets input i through tap k when i * s = o + pad - k * dilation. */
-static cy_axis phase_axis(const cy_conv_desc *d, int i, int64_t phase) {
+/* Output o = o' * s + residue gets input i through tap k when i * s = o + pad - k * dilation. */
+static cy_axis residue_axis(const cy_conv_desc *d, int i, int64_t residue) {
   int64_t s = d->stride[i], dil = d->dilation[i], every = s / gcd(s, dil), k0 = 0;
-  while (k0 < every && floor_mod(phase + d->pad[i] - k0 * dil, s))
+  while (k0 < every && floor_mod(residue + d->pad[i] - k0 * dil, s))
     k0++;
   cy_axis a = {.step = 1,
                .scale = s,
-               .phase = phase,
+               .residue = residue,
                .kernel = d->kernel[i],
                .tap0 = k0,
                .tap_inc = every,
@@ -38,7 +38,7 @@ static cy_axis phase_axis(const cy_conv_desc *d, int i, int64_t phase) {
                .in_stride = d->in_s[i]};
   if (k0 < every && k0 < d->kernel[i]) {
     a.count = cy_ceil(d->kernel[i] - k0, every);
-    a.start = (phase + d->pad[i] - k0 * dil) / s;
+    a.start = (residue + d->pad[i] - k0 * dil) / s;
     a.inc = -every * dil / s;
   }
   return a;
@@ -59,7 +59,7 @@ void cy_conv_axes(const cy_conv_desc *d, int part, cy_axis axis[3]) {
                           .out = cy_cconst(1),
                           .in_stride = cy_cconst(0)};
     } else if (d->transposed) {
-      axis[i] = phase_axis(d, at, part % d->stride[at]);
+      axis[i] = residue_axis(d, at, part % d->stride[at]);
       part /= (int)d->stride[at];
     } else {
       axis[i] = plain_axis(d, at);

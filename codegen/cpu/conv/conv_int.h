@@ -2,7 +2,7 @@
 /* conv_int.h - what conv.c, winograd*.c and depthwise*.c share.
  *
  * A convolution is seen with three spatial axes, absent outer ones having size 1. A transposed convolution with strides
- * falls into parts, one per sub-position phase, each of which is a plain convolution of stride 1 over a subset of the
+ * falls into parts, one per residue of the strides, each of which is a plain convolution of stride 1 over a subset of the
  * taps writing every stride-th output; a plain convolution is one part.
  */
 #ifndef CY_CPU_CONV_INT_H
@@ -11,10 +11,10 @@
 #include "codegen/cpu/gemm/microkernel.h"
 
 /* Along one axis, output o' reads input o' * step + start + t * inc for its taps t < count, and is output o' * scale +
- * phase. */
+ * residue. */
 typedef struct cy_axis {
   int64_t count, step, start, inc;
-  int64_t scale, phase;
+  int64_t scale, residue;
   int64_t kernel, tap0, tap_inc; /* tap t is tap0 + t * tap_inc of the kernel's */
   cy_csize in, out, in_stride;
 } cy_axis;

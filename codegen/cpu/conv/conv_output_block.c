@@ -7,7 +7,7 @@
  * A vector of W columns would compute few channels in its first lanes and idle in the others. Here they are the
  * channels of a block of outputs; inputs of the window that an output does not read have weights of zero for it. Along
  * an axis that takes ((outputs - 1) * stride + kernel) taps for all outputs instead of the kernel's for each. The
- * phases of a transposed convolution are such neighbours, too: blocks have a multiple of each stride then.
+ * residues of a transposed convolution are such neighbours, too: blocks have a multiple of each stride then.
  * Where input channels fill vectors, those of conv_lane_reduce.c may take less.
  * On Sapphire Rapids a 3x3x3 convolution of 2 to 2 channels and 64x64x64 positions took 9.5 ms and takes 3.2.
  */

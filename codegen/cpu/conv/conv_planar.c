@@ -3,7 +3,7 @@
  *
  * Comes in: a cy_conv_desc that is planar. Goes out: one phase, tasks being (feature map, group, some output rows that follow
  * each other, piece of these). A task copies what its piece reads to the worker's scratch, row by row of each channel,
- * with the borders as zeros and, for strides, cut into phases, of which neighbouring outputs read neighbours; what
+ * with the borders as zeros and, for strides, cut into residues, of which neighbouring outputs read neighbours; what
  * several of its rows read it copies once. Then MR output channels times NV vectors of outputs are a tile, whose accumulators
  * stay in registers: for each tap and input channel NV vectors of the copy, from where the tap begins, and MR weights,
  * each for a whole vector. Nothing is unfolded, and neither feature map has to be transposed.
@@ -34,12 +34,12 @@ typedef struct planar {
   cy_axis axis[3];
   int64_t groups, c, m; /* channels of a group: of the input, the output */
   unsigned mr, nv;
-  int64_t taps, phases;
+  int64_t taps, residues;
   int64_t rows;      /* output rows of a task, along axis[1] */
   int64_t lines;     /* rows of the input that are kept for these, along the same axis */
   int64_t line_inc;  /* from one of them to the next one, in rows of the input */
   int64_t piece;     /* outputs of a row that a task does, a multiple of nv vectors */
-  int64_t row;       /* floats that are kept of a phase */
+  int64_t row;       /* floats that are kept of a residue */
   int64_t channel;   /* .. and of a channel: an odd number of cache lines, or channels would share places in caches */
   bool panels_outer; /* all output channels of a tile's outputs, before the next ones */
 } planar;
@@ -66,7 +66,7 @@ static int64_t outer_taps(const planar *p) { return p->axis[0].count * p->axis[1
 
 /* As much of a row as fits a share of the second-level cache, but tasks enough for some cores. */
 static int64_t piece_choose(const cy_cg *cg, const planar *p, int64_t width) {
-  int64_t panel = (int64_t)p->nv * cg->W, floats = p->c * outer_taps(p) * p->phases;
+  int64_t panel = (int64_t)p->nv * cg->W, floats = p->c * outer_taps(p) * p->residues;
   int64_t max = cy_l2_part(cg, 1, 32) / floats, others = cy_conv_images(p->d) * p->groups;
   max = max < MAX_PIECE ? max : MAX_PIECE;
   for (int i = 0; i < 2; i++)
@@ -117,25 +117,25 @@ static planar plan_of(const cy_cg *cg, const cy_conv_desc *d) {
   cy_tile tile = planar_tile(cg, p.taps * p.c, p.m, width);
   p.mr = tile.mr;
   p.nv = tile.nv;
-  p.phases = w->step;
+  p.residues = w->step;
   p.piece = piece_choose(cg, &p, width);
   p.row = cy_round_up(p.piece + (w->count - 1) * w->inc / w->step, cg->W);
-  p.channel = (cy_ceil(p.phases * p.row, LINE) | 1) * LINE;
+  p.channel = (cy_ceil(p.residues * p.row, LINE) | 1) * LINE;
   rows_choose(cg, &p, width);
-  int64_t read = outer_taps(&p) * p.c * p.phases, near = (int64_t)cg->model.planar_near;
+  int64_t read = outer_taps(&p) * p.c * p.residues, near = (int64_t)cg->model.planar_near;
   p.panels_outer =
       p.taps * p.c >= LONG_SUM && read * p.row * 4 > near && read * ((int64_t)p.nv * cg->W + LINE) * 4 <= 2 * near;
   return p;
 }
 
-/* The kernel's taps in the order in which they are taken: along a row those of one phase follow each other, as they read
+/* The kernel's taps in the order in which they are taken: along a row those of one residue follow each other, as they read
  * the same cache lines. */
 static void order_taps(const cy_axis axis[3], int32_t *out) {
   const cy_axis *w = &axis[2];
   int64_t rows = axis[0].count * axis[1].count, n = 0;
-  for (int64_t phase = 0; phase < w->step; phase++)
+  for (int64_t residue = 0; residue < w->step; residue++)
     for (int64_t t = 0; t < w->count; t++)
-      if (t * w->inc % w->step == phase)
+      if (t * w->inc % w->step == residue)
         out[n++] = (int32_t)t;
   for (int64_t i = w->count; i < rows * w->count; i++)
     out[i] = (int32_t)(out[i - w->count] + w->count);
@@ -171,10 +171,10 @@ static cy_task_grid grid_of(cy_cg *cg, const void *of) {
                         .columns = cy_axis_pieces(cg, cy_size(cg, p->axis[2].out), p->piece)};
 }
 
-/* Scratch: what is kept of each row, and, where there are phases, a row as it was. */
+/* Scratch: what is kept of each row, and, where there are residues, a row as it was. */
 static V worker_bytes(cy_cg *cg, const void *of) {
   const planar *p = of;
-  return cy_i64(cg, cy_round_up((kept_floats(p) + (p->phases > 1 ? p->phases * p->row : 0)) * 4, 64));
+  return cy_i64(cg, cy_round_up((kept_floats(p) + (p->residues > 1 ? p->residues * p->row : 0)) * 4, 64));
 }
 
 /* ---- copying rows ---- */
@@ -188,7 +188,7 @@ typedef struct frame {
   V acc;                /* of a tile */
 } frame;
 
-/* v[0 .. n) hold elements in turn of so many phases: makes v[i] a vector of phase i. n: a power of two. */
+/* v[0 .. n) hold elements in turn of so many residues: makes v[i] a vector of residue i. n: a power of two. */
 static void part_vectors(cy_cg *cg, V *v, unsigned n) {
   V parted[MAX_TILE];
   if (n == 1)
@@ -205,11 +205,11 @@ static void part_vectors(cy_cg *cg, V *v, unsigned n) {
   }
 }
 
-static bool parts_in_vectors(int64_t phases) { return phases <= MAX_TILE && (phases & (phases - 1)) == 0; }
+static bool parts_in_vectors(int64_t residues) { return residues <= MAX_TILE && (residues & (residues - 1)) == 0; }
 
-/* phases * row floats as they lie in the input, to `phases` rows. */
+/* residues * row floats as they lie in the input, to `residues` rows. */
 static void part_row(cy_cg *cg, const planar *p, V to, V from) {
-  unsigned n = (unsigned)p->phases, W = parts_in_vectors(p->phases) ? cg->W : 1;
+  unsigned n = (unsigned)p->residues, W = parts_in_vectors(p->residues) ? cg->W : 1;
   cy_loop l;
   cy_loop_begin(cg, &l, cy_i64(cg, 0), cy_i64(cg, p->row), cy_i64(cg, W), NULL, 0);
   V at = cy_gepf(cg, from, cy_mulc(cg, l.iv, n)), out = cy_gepf(cg, to, l.iv);
@@ -230,7 +230,7 @@ static void part_row(cy_cg *cg, const planar *p, V to, V from) {
   cy_loop_end(cg, &l, NULL);
 }
 
-/* All rows that the piece reads: [tap of axis 0][line of axis 1][channel][phase][row]. */
+/* All rows that the piece reads: [tap of axis 0][line of axis 1][channel][residue][row]. */
 static void copy_rows(cy_cg *cg, const frame *f) {
   const planar *p = f->p;
   const cy_conv_desc *d = p->d;
@@ -248,11 +248,11 @@ static void copy_rows(cy_cg *cg, const frame *f) {
   V number = cy_add(cg, cy_mulc(cg, line.number, p->c), c.iv);
   V row = cy_gepf(cg, cy_gepf(cg, at, line.offset), cy_mul(cg, c.iv, cy_size(cg, d->in_c)));
   V kept = cy_gep(cg, f->scratch, cy_mulc(cg, number, p->channel * 4));
-  V raw = p->phases > 1 ? cy_gepc(cg, f->scratch, kept_floats(p) * 4) : kept;
+  V raw = p->residues > 1 ? cy_gepc(cg, f->scratch, kept_floats(p) * 4) : kept;
   cy_map_row from = {row, line.exists, cy_size(cg, p->axis[2].in), cy_i64(cg, 1), 1, 1};
   cy_elements floats = cy_elements_plain(cg, 4);
-  cy_copy_row(cg, &floats, raw, &from, first, cy_i64(cg, p->phases * p->row));
-  if (p->phases > 1)
+  cy_copy_row(cg, &floats, raw, &from, first, cy_i64(cg, p->residues * p->row));
+  if (p->residues > 1)
     part_row(cg, p, kept, raw);
   cy_loop_end(cg, &c, NULL);
   cy_kernel_rows_end(cg, &line);
@@ -267,7 +267,7 @@ static V tap_offsets(cy_cg *cg, const planar *p) {
   int64_t line = p->c * p->channel, apart = p->axis[1].inc / p->line_inc * line;
   snprintf(name, sizeof name, "cyk_planar_%lld_%lld_%lld_%lld_%lld_%lld_%lld_%lld", (long long)outer_taps(p),
            (long long)p->axis[1].count, (long long)apart, (long long)(p->lines * line), (long long)w->count,
-           (long long)w->inc, (long long)p->phases, (long long)p->row);
+           (long long)w->inc, (long long)p->residues, (long long)p->row);
   V made = cy_shared_find(cg, name);
   if (made)
     return made;
@@ -279,7 +279,7 @@ static V tap_offsets(cy_cg *cg, const planar *p) {
   for (int64_t i = 0; i < p->taps; i++) {
     int64_t t = order[i] / w->count, at = order[i] % w->count * w->inc;
     int64_t first = t / p->axis[1].count * p->lines * line + t % p->axis[1].count * apart;
-    number[i] = cy_i64(cg, (first + at % p->phases * p->row + at / p->phases) * 4);
+    number[i] = cy_i64(cg, (first + at % p->residues * p->row + at / p->residues) * 4);
   }
   made = cy_shared_constant(cg, name, LLVMConstArray2(cg->i64, number, (uint64_t)p->taps));
   free(number);
@@ -428,9 +428,9 @@ double cy_planar_cost(const cy_cg *cg, const cy_conv_desc *d) {
                             .pieces = n,
                             .weight_bytes = k * (double)p.m * 4,
                             .kept = (double)(p.axis[0].count * p.lines * p.c) / (double)p.rows,
-                            .vectors = (double)(p.row * p.phases) / cg->W,
-                            .phases = p.phases,
-                            .vector_phases = parts_in_vectors(p.phases),
+                            .vectors = (double)(p.row * p.residues) / cg->W,
+                            .residues = p.residues,
+                            .vector_residues = parts_in_vectors(p.residues),
                             .rows = (double)p.rows,
                             .output_vectors = (double)p.m * width / cg->W,
                             .tile_rows = n * (double)cy_ceil(p.m, p.mr)};

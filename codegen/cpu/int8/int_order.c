@@ -5,8 +5,8 @@
  * taps side by side in the copied input whose channels its weights hold one after the other, each run from a new group
  * of k on; for code, tables of them. Without row blocks all of k is one run, with row blocks a run is a row of the
  * kernel. Where channels become spatial positions (ir/pixel_shuffle.h), kernels are filled up with zeros, whole taps of
- * a phase: a panel leaves out those that all its phases have only zeros in. So panels are as narrow as leaves out most,
- * for which phases need not be multiples of them: columns of two phases go through the taps of both.
+ * a residue: a panel leaves out those that all its residues have only zeros in. So panels are as narrow as leaves out most,
+ * for which residues need not be multiples of them: columns of two residues go through the taps of both.
  */
 #include "int_gemm_int.h"
 #include "ir/ir.h"
@@ -18,7 +18,7 @@ typedef cy_int_gemm_plan plan;
 
 /* ---- runs ---- */
 
-/* Lets `runs` have the taps of phase `part`, too. */
+/* Lets `runs` have the taps of residue `part`, too. */
 static void join_phase(const cy_int_gemm_order *o, int64_t part, cy_int_gemm_runs *runs) {
   cy_shuffle_taps t[3];
   for (int i = 2; i >= 0; part /= o->shuffle[i--].positions) {

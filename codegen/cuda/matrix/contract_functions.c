@@ -11,7 +11,7 @@ static void size_texts(cy_cu_contract *q, const cy_cu_sizes *s) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
   int64_t v;
-  long long products = cy_cu_is_conv(c) ? c->group * cy_cu_phases(c) : 1;
+  long long products = cy_cu_is_conv(c) ? c->group * cy_cu_residues(c) : 1;
   size_t at = (size_t)snprintf(q->z, sizeof q->z, "(i64)%lld", products);
   for (int i = 0; i < c->nbatch; i++)
     at += (size_t)snprintf(q->z + at, sizeof q->z - at, " * %s", cy_cu_dim(p, c->batch[i]));
@@ -23,14 +23,14 @@ static void size_texts(cy_cu_contract *q, const cy_cu_sizes *s) {
   }
   at = (size_t)snprintf(q->m, sizeof q->m, "((i64)%s", cy_cu_dim(p, c->images));
   for (int i = 0; i < c->nspatial; i++) {
-    long long s_i = cy_cu_has_phases(c) ? c->stride[i] : 1;
+    long long s_i = cy_cu_has_residues(c) ? c->stride[i] : 1;
     at += (size_t)snprintf(q->m + at, sizeof q->m - at, s_i > 1 ? " * ((%s + %lld) / %lld)" : " * %s",
                            cy_cu_dim(p, c->out[i]), s_i - 1, s_i);
   }
   snprintf(q->m + at, sizeof q->m - at, ")");
   snprintf(q->n, sizeof q->n, "(%s / %lld)", cy_cu_dim(p, c->channels_out), (long long)c->group);
   snprintf(q->k, sizeof q->k, "(%s / %lld * %lld)", cy_cu_dim(p, c->channels_in), (long long)c->group,
-           (long long)cy_cu_phase_taps(c));
+           (long long)cy_cu_residue_taps(c));
   char *const text[3] = {q->m, q->n, q->k};
   const cy_dim dim[3] = {s->m, s->n, s->k};
   for (int i = 0; i < 3; i++)
@@ -48,7 +48,7 @@ static void print_row_matmul(cy_cu_contract *q) {
 }
 
 /* Which group a product is of. */
-static const char *group_text(const cy_contraction *c) { return cy_cu_has_phases(c) ? "phase->z" : "z"; }
+static const char *group_text(const cy_contraction *c) { return cy_cu_has_residues(c) ? "residue->z" : "z"; }
 
 static bool is_forward(const cy_contraction *c) { return c->kind == CY_CONTRACT_CONV; }
 
@@ -70,8 +70,8 @@ static void print_row_conv(cy_cu_contract *q) {
   const cy_contraction *c = q->c;
   int64_t merged = merged_channels(q);
   cy_cu_line(p, "int rest = m;");
-  if (cy_cu_has_phases(c))
-    cy_cu_phase_window(q);
+  if (cy_cu_has_residues(c))
+    cy_cu_residue_window(q);
   for (int i = c->nspatial; i-- > 0 && is_forward(c);) {
     const char *out = cy_cu_dim(p, c->out[i]), *pad = cy_cu_dim(p, c->pad[i]);
     cy_cu_line(p, "r->at[%d] = rest %% (int)%s * %lld - (int)%s;", i, out, (long long)c->stride[i], pad);
@@ -151,8 +151,8 @@ static void print_tap_conv(cy_cu_contract *q) {
     cy_cu_line(p, "int rest = tap;");
     cy_cu_line(p, "%s offset = (%s)channel * (%s)%s;", type, type, type, cy_cu_dim(p, c->x_channel));
   }
-  if (cy_cu_has_phases(c))
-    cy_cu_phase_tap(q, type);
+  if (cy_cu_has_residues(c))
+    cy_cu_residue_tap(q, type);
   for (int i = c->nspatial - (merged > 1); i-- > 0 && is_forward(c);) {
     if (i)
       cy_cu_line(p, "t->at[%d] = (int)((u32)rest %% %lldu) * %lld;", i, (long long)c->kernel[i],
@@ -166,7 +166,7 @@ static void print_tap_conv(cy_cu_contract *q) {
   cy_cu_line(p, "t->offset = offset;");
 }
 
-static const char *size_of_k(const cy_cu_contract *q) { return cy_cu_has_phases(q->c) ? "phase->k" : q->k; }
+static const char *size_of_k(const cy_cu_contract *q) { return cy_cu_has_residues(q->c) ? "residue->k" : q->k; }
 
 static void print_tap(cy_cu_contract *q) {
   fprintf(q->p->out, "typedef struct %s_tap {\n  %s offset;\n  int inside, at[%d];\n} CY_ALIGNED(16) %s_tap;\n\n",
@@ -218,16 +218,16 @@ static void print_b(cy_cu_contract *q) {
   cy_cu_function_open(q, "CY_INLINE i64 $S_b_inside($P, int z, int k, int n) {\n");
   if (p->schedule->packed_k) {
     cy_cu_line(p, "const i64 at = ((i64)%s * %s + n) * %lld + %sk;", cy_cu_is_conv(c) ? group_text(c) : "0", q->n,
-               (long long)p->schedule->packed_k, cy_cu_has_phases(c) ? "phase->base + " : "");
+               (long long)p->schedule->packed_k, cy_cu_has_residues(c) ? "residue->base + " : "");
   } else if (!cy_cu_is_conv(c)) {
     cy_cu_line(p, "i64 at = (i64)k * %s + (i64)n * %s;", cy_cu_dim(p, c->b_k), cy_cu_dim(p, c->b_n));
     cy_cu_print_batch(q, c->b_batch);
   } else {
     cy_cu_line(p, "const int depth = (int)(%s / %lld);", cy_cu_dim(p, c->channels_in), (long long)c->group);
-    if (cy_cu_has_phases(c)) {
+    if (cy_cu_has_residues(c)) {
       cy_cu_line(p, "const int own = k / depth, channel = k %% depth;");
-      cy_cu_phase_flat_tap(q);
-      cy_cu_line(p, "const i64 row = ((i64)phase->z * depth + channel) * %s + n;", q->n);
+      cy_cu_residue_flat_tap(q);
+      cy_cu_line(p, "const i64 row = ((i64)residue->z * depth + channel) * %s + n;", q->n);
     } else {
       cy_cu_line(p, cy_cu_taps(c) == 1 ? "const int tap = 0, channel = k;" /* aligned behind the last one, too */
                                        : "const int tap = k / depth, channel = k %% depth;");
@@ -249,8 +249,8 @@ static void print_b(cy_cu_contract *q) {
 static void coordinates(cy_cu_contract *q) {
   cy_cu *p = q->p;
   const cy_contraction *c = q->c;
-  if (cy_cu_has_phases(c)) {
-    cy_cu_phase_coordinates(q);
+  if (cy_cu_has_residues(c)) {
+    cy_cu_residue_coordinates(q);
     return;
   }
   if (cy_cu_is_conv(c)) {
@@ -310,7 +310,7 @@ void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol) {
   *q = (cy_cu_contract){.p = p, .c = c, .symbol = symbol, .type = cy_cu_type(cy_kernel_local_dtype(p->k, c->acc))};
   cy_cu_sizes size = cy_cu_sizes_of(p->k);
   size_texts(q, &size);
-  cy_cu_phase_print(q);
+  cy_cu_residue_print(q);
   print_row(q);
   print_a(q);
   print_b(q);

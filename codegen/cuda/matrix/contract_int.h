@@ -13,7 +13,7 @@
  *   <symbol>_put   runs the epilogue for one result,
  *   <symbol>_put_chunk   .. for schedule->vector neighbours along n, where that can be
  *
- * Of transposed convolutions z counts groups and phases (phases.c), and all of these functions take a <symbol>_phase.
+ * Of transposed convolutions z counts groups and residues (residues.c), and all of these functions take a <symbol>_residue.
  *
  * B is read from its argument as the model has it, or packed: [z][n][k], k filled up with zeros to schedule->packed_k.
  */
@@ -41,15 +41,15 @@ cy_dim cy_cu_per_group(cy_graph *g, const cy_contraction *c, cy_dim channels);
 cy_dtype cy_cu_factor_type(cy_kernel *k); /* of A */
 /* What a contraction does with its results: the body but for what attention does with scores. */
 const cy_stmt *cy_cu_epilogue(cy_kernel *k);
-/* Transposed convolutions (phases.c) */
-static inline bool cy_cu_has_phases(const cy_contraction *c) { return c->kind == CY_CONTRACT_CONV_TRANSPOSE; }
-int64_t cy_cu_phases(const cy_contraction *c);     /* 1 of all else */
-int64_t cy_cu_phase_taps(const cy_contraction *c); /* most of a phase; of all else: all taps */
-cy_dim cy_cu_phase_rows(cy_graph *g, const cy_contraction *c);
-/* Along axis i: distance of the taps of a phase, of the inputs that they meet; taps of a phase at most. */
-int64_t cy_cu_phase_tap_step(const cy_contraction *c, int i);
-int64_t cy_cu_phase_input_step(const cy_contraction *c, int i);
-int64_t cy_cu_phase_axis_taps(const cy_contraction *c, int i);
+/* Transposed convolutions (residues.c) */
+static inline bool cy_cu_has_residues(const cy_contraction *c) { return c->kind == CY_CONTRACT_CONV_TRANSPOSE; }
+int64_t cy_cu_residues(const cy_contraction *c);     /* 1 of all else */
+int64_t cy_cu_residue_taps(const cy_contraction *c); /* most of a residue; of all else: all taps */
+cy_dim cy_cu_residue_rows(cy_graph *g, const cy_contraction *c);
+/* Along axis i: distance of the taps of a residue, of the inputs that they meet; taps of a residue at most. */
+int64_t cy_cu_residue_tap_step(const cy_contraction *c, int i);
+int64_t cy_cu_residue_input_step(const cy_contraction *c, int i);
+int64_t cy_cu_residue_axis_taps(const cy_contraction *c, int i);
 static inline bool cy_cu_is_conv(const cy_contraction *c) {
   return c->kind == CY_CONTRACT_CONV || c->kind == CY_CONTRACT_CONV_TRANSPOSE;
 }
@@ -61,8 +61,8 @@ typedef struct cy_cu_contract {
   cy_cu *p;
   const cy_contraction *c;
   const char *symbol, *type;  /* type: of the accumulator */
-  char z[160], m[160], n[96], k[160]; /* sizes as text; of transposed convolutions k is the largest of a phase */
-  int64_t phase_unit[CY_MAX_SPATIAL]; /* phases.c: a phase's number counts its remainders by these */
+  char z[160], m[160], n[96], k[160]; /* sizes as text; of transposed convolutions k is the largest of a residue */
+  int64_t residue_unit[CY_MAX_SPATIAL]; /* residues.c: a residue's number counts its remainders by these */
 } cy_cu_contract;
 
 /* The argument that B is read from. */
@@ -77,8 +77,8 @@ void cy_cu_contract_begin(cy_cu_contract *q, cy_cu *p, const char *symbol);
 void cy_cu_contract_put(cy_cu_contract *q);
 
 /* ---- contract_text.c ---- */
-/* Copies the text with $S symbol, $T accumulator type, $P parameters (and a phase, if there are phases), $N their names, $Q
- * and $M the same without a phase, as kernels have them, $F statements of a kernel that fix the phase and K of `z` (ALL_K is
+/* Copies the text with $S symbol, $T accumulator type, $P parameters (and a residue, if there are residues), $N their names, $Q
+ * and $M the same without a residue, as kernels have them, $F statements of a kernel that fix the residue and K of `z` (ALL_K is
  * the largest), $A $B the pointers to the operands, $V that to the values of attention, $X $Y the storage types of A and B,
  * $Z how many products there are; $L the parameter of lengths.c, at the end of a kernel's: statements that read it follow. */
 void cy_cu_contract_text(cy_cu_contract *q, const char *text);
@@ -102,17 +102,17 @@ void cy_cu_function_close(cy_cu_contract *q);
 /* ---- packed.c ---- */
 int64_t cy_cu_packed_row(cy_kernel *k); /* elements of a row of B that is packed while compiling; 0: it cannot be */
 /* Of transposed convolutions: its elements, and where the channels of a tap begin in it. chunk: 16 bytes of elements. */
-int64_t cy_cu_phase_row(const cy_contraction *c, int64_t depth, int64_t chunk);
-int64_t cy_cu_phase_place(const cy_contraction *c, int64_t tap, int64_t depth, int64_t chunk);
+int64_t cy_cu_residue_row(const cy_contraction *c, int64_t depth, int64_t chunk);
+int64_t cy_cu_residue_place(const cy_contraction *c, int64_t tap, int64_t depth, int64_t chunk);
 
-/* ---- phases.c: transposed convolutions ---- */
-void cy_cu_phase_print(cy_cu_contract *q); /* <symbol>_phase, <symbol>_phase_of; nothing where there are none */
+/* ---- residues.c: transposed convolutions ---- */
+void cy_cu_residue_print(cy_cu_contract *q); /* <symbol>_residue, <symbol>_residue_of; nothing where there are none */
 /* Statements of <symbol>_tap_at, `rest` its tap; the window of row `rest` in <symbol>_at; int tap, in the model's order, of
  * number `own`; variables of a result of row m, which return where it is none. */
-void cy_cu_phase_tap(cy_cu_contract *q, const char *type);
-void cy_cu_phase_window(cy_cu_contract *q);
-void cy_cu_phase_flat_tap(cy_cu_contract *q);
-void cy_cu_phase_coordinates(cy_cu_contract *q);
+void cy_cu_residue_tap(cy_cu_contract *q, const char *type);
+void cy_cu_residue_window(cy_cu_contract *q);
+void cy_cu_residue_flat_tap(cy_cu_contract *q);
+void cy_cu_residue_coordinates(cy_cu_contract *q);
 
 /* ---- split.c ---- */
 /* Has blocks share k where the schedule's tiles are too few. */

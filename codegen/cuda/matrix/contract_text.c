@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-static const char phase_of_kernel[] = "  const $S_phase own_phase = $S_phase_of($M, z), *const phase = &own_phase;\n"
-                                      "  const int K = phase->k;\n";
+static const char residue_of_kernel[] = "  const $S_residue own_residue = $S_residue_of($M, z), *const residue = &own_residue;\n"
+                                      "  const int K = residue->k;\n";
 
 void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
   for (; *text; text++) {
@@ -24,14 +24,14 @@ void cy_cu_contract_text(cy_cu_contract *q, const char *text) {
     case 'Q':
     case 'M':
       cy_cu_params(q->p, q->p->out, *text == 'N' || *text == 'M');
-      if ((*text == 'P' || *text == 'N') && cy_cu_has_phases(q->c))
-        fprintf(q->p->out, *text == 'N' ? ", phase" : ", const %s_phase *phase", q->symbol);
+      if ((*text == 'P' || *text == 'N') && cy_cu_has_residues(q->c))
+        fprintf(q->p->out, *text == 'N' ? ", residue" : ", const %s_residue *residue", q->symbol);
       if ((*text == 'P' || *text == 'N') && q->p->holds_maxima)
         fputs(*text == 'N' ? ", maxima" : ", cy_held_max *maxima", q->p->out);
       break;
     case 'L': cy_cu_lengths_param(q->p, q->p->out); break;
     case 'F':
-      cy_cu_contract_text(q, cy_cu_has_phases(q->c) ? phase_of_kernel : "  const int K = ALL_K;\n");
+      cy_cu_contract_text(q, cy_cu_has_residues(q->c) ? residue_of_kernel : "  const int K = ALL_K;\n");
       break;
     case 'A': fprintf(q->p->out, "a%u", q->c->a); break;
     case 'B': fprintf(q->p->out, "a%u", cy_cu_b_arg(q->p->schedule, q->c)); break;

@@ -61,7 +61,7 @@ static bool weights_fit(const cy_cu_offer *o, const cy_cuda_schedule *schedule, 
   int64_t depth, taps = cy_cu_taps(c), chunk = 128 / cy_dtype_of(o->args[c->b].dtype)->bits;
   if (!c->b_const || !cy_dim_is_const(o->g, cy_cu_per_group(o->g, c, c->channels_in), &depth))
     return false;
-  if (cy_cu_has_phases(c))
+  if (cy_cu_has_residues(c))
     return cy_dim_is_const(o->g, cy_cu_per_group(o->g, c, c->channels_out), &depth);
   if (schedule->packed_k)
     return schedule->packed_k == taps * depth;
@@ -111,7 +111,7 @@ bool cy_cu_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_schedule 
   if (!o.libraries || !cy_dim_is(o.g, c->x_channel, 1) || !cy_cu_is_float(t) || o.args[c->b].dtype != t ||
       cy_kernel_local_dtype(k, c->acc) != CY_F32 || !weights_fit(&o, schedule, repack))
     return false;
-  cy_cu_problem_init(o.g, cy_cu_has_phases(c) ? CYRT_PROBLEM_CONV_TRANSPOSE : CYRT_PROBLEM_CONV, o.field);
+  cy_cu_problem_init(o.g, cy_cu_has_residues(c) ? CYRT_PROBLEM_CONV_TRANSPOSE : CYRT_PROBLEM_CONV, o.field);
   if (!cy_cu_epilogue_match(&o))
     return false;
   cy_dim none[CY_MAX_SPATIAL];
@@ -119,7 +119,7 @@ bool cy_cu_conv_match(const cy_machine *m, cy_kernel *k, const cy_cuda_schedule 
   put_tensor(&o, CYRT_CONV_X, c->a, none[0], c->x_image, c->x_spatial);
   cy_cu_problem_tensor(
       k, o.field, CYRT_CONV_W, cy_cu_b_arg(schedule, c), none[0],
-      (cy_dim[4]){cy_dim_const(o.g, cy_cu_has_phases(c) ? schedule->packed_k : 0), none[0], none[0], none[0]});
+      (cy_dim[4]){cy_dim_const(o.g, cy_cu_has_residues(c) ? schedule->packed_k : 0), none[0], none[0], none[0]});
   put_sizes(&o, t == CY_F32 && !m->tf32);
   return true;
 }

@@ -390,7 +390,7 @@ static const char iterations_function[] =
     "#if WARPGROUPS\n"
     "  cy_warpgroup_wait();\n"
     "  cy_keep(&acc[0][0][0], WN / 2);\n"
-    "  if (iterations % AT_ONCE > 0) { /* shares of phases with few taps may begin behind the last one */\n"
+    "  if (iterations % AT_ONCE > 0) { /* shares of residues with few taps may begin behind the last one */\n"
     "    CY_COPY_WAIT(0);\n"
     "#if ROUNDED\n"
     "    $S_round(tiles + full);\n"

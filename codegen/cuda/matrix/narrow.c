@@ -28,7 +28,7 @@ static bool supports(const cy_machine *m, cy_kernel *k) {
   if (c->b_bits || c->has_a_zero || c->has_b_zero || !cy_cu_is_float(args[c->a].dtype) ||
       !cy_cu_is_float(args[c->b].dtype) || cy_kernel_local_dtype(k, c->acc) != CY_F32)
     return false;
-  bool half = args[c->a].dtype != CY_F32 && !cy_cu_has_phases(c);
+  bool half = args[c->a].dtype != CY_F32 && !cy_cu_has_residues(c);
   cy_cu_operand a = cy_cu_operand_a(k);
   return columns_of(k) <= (half ? HALF_COLUMNS : COLUMNS) && columns_of(k) > 0 && a.runs && !a.transposed && !a.words;
 }

@@ -2,7 +2,7 @@
 /* packed.c - constant weights, packed while compiling: [z][n][k], each row of k filled up to whole 16 bytes.
  *
  * In:  a kernel whose B is constant and shared by all batches. Out: elements of a packed row; the packed bytes, as a constant
- *      of the program. Of transposed convolutions the taps of a phase lie together, and each phase begins where 16 bytes do.
+ *      of the program. Of transposed convolutions the taps of a residue lie together, and each residue begins where 16 bytes do.
  */
 #include "contract_int.h"
 #include "runtime/cuda/cuda_problem.h"
@@ -66,18 +66,18 @@ static bool fill_packing(cy_kernel *k, packing *f) {
   return true;
 }
 
-/* Between phases a chunk may stay free: none does where taps are whole chunks. */
-int64_t cy_cu_phase_row(const cy_contraction *c, int64_t depth, int64_t chunk) {
-  return cy_round_up(cy_cu_taps(c) * depth, chunk) + cy_cu_phases(c) * cyrt_phase_slack(depth, chunk);
+/* Between residues a chunk may stay free: none does where taps are whole chunks. */
+int64_t cy_cu_residue_row(const cy_contraction *c, int64_t depth, int64_t chunk) {
+  return cy_round_up(cy_cu_taps(c) * depth, chunk) + cy_cu_residues(c) * cyrt_residue_slack(depth, chunk);
 }
 
-int64_t cy_cu_phase_place(const cy_contraction *c, int64_t tap, int64_t depth, int64_t chunk) {
-  return cyrt_phase_place(c->nspatial, c->kernel, c->stride, c->dilation, tap, depth, chunk);
+int64_t cy_cu_residue_place(const cy_contraction *c, int64_t tap, int64_t depth, int64_t chunk) {
+  return cyrt_residue_place(c->nspatial, c->kernel, c->stride, c->dilation, tap, depth, chunk);
 }
 
 static int64_t packed_row(const cy_contraction *c, const packing *f) {
   int64_t chunk = 16 / f->bytes;
-  return cy_cu_has_phases(c) ? cy_cu_phase_row(c, f->depth, chunk) : cy_round_up(f->taps * f->depth, chunk);
+  return cy_cu_has_residues(c) ? cy_cu_residue_row(c, f->depth, chunk) : cy_round_up(f->taps * f->depth, chunk);
 }
 
 int64_t cy_cu_packed_row(cy_kernel *k) {
@@ -87,11 +87,11 @@ int64_t cy_cu_packed_row(cy_kernel *k) {
 
 /* Where taps of a transposed convolution begin; the key with what this depends on. */
 static const char *place_taps(const cy_contraction *c, packing *f, cy_arena *arena, const char *key) {
-  if (!cy_cu_has_phases(c))
+  if (!cy_cu_has_residues(c))
     return key;
   f->place = CY_NEW_ARRAY(arena, int64_t, f->taps);
   for (int64_t t = 0; t < f->taps; t++)
-    f->place[t] = cy_cu_phase_place(c, t, f->depth, 16 / f->bytes);
+    f->place[t] = cy_cu_residue_place(c, t, f->depth, 16 / f->bytes);
   for (int i = 0; i < c->nspatial; i++)
     key = cy_arena_printf(arena, "%s %lld/%lld/%lld", key, (long long)c->kernel[i], (long long)c->stride[i],
                           (long long)c->dilation[i]);

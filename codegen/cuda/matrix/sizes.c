@@ -2,7 +2,7 @@
 /* sizes.c - a contraction as sizes: the view of contract_int.h, of which generators choose their tiles.
  *
  * In:  a contraction. Out: its z, m, n, k; how many tiles that makes, as a size and as an estimate; its taps, and of
- *      transposed convolutions those of a phase (phases.c).
+ *      transposed convolutions those of a residue (residues.c).
  */
 #include "contract_int.h"
 
@@ -25,38 +25,38 @@ bool cy_cu_is_depthwise(cy_graph *g, const cy_contraction *c) {
          cy_dim_is(g, c->channels_out, c->group);
 }
 
-/* ---- phases of transposed convolutions ---- */
+/* ---- residues of transposed convolutions ---- */
 
 static int64_t common_divisor(int64_t a, int64_t b) { return b ? common_divisor(b, a % b) : a; }
 
-int64_t cy_cu_phase_tap_step(const cy_contraction *c, int i) {
+int64_t cy_cu_residue_tap_step(const cy_contraction *c, int i) {
   return c->stride[i] / common_divisor(c->stride[i], c->dilation[i]);
 }
-int64_t cy_cu_phase_input_step(const cy_contraction *c, int i) {
+int64_t cy_cu_residue_input_step(const cy_contraction *c, int i) {
   return c->dilation[i] / common_divisor(c->stride[i], c->dilation[i]);
 }
-int64_t cy_cu_phase_axis_taps(const cy_contraction *c, int i) {
-  return cy_ceil(c->kernel[i], cy_cu_phase_tap_step(c, i));
+int64_t cy_cu_residue_axis_taps(const cy_contraction *c, int i) {
+  return cy_ceil(c->kernel[i], cy_cu_residue_tap_step(c, i));
 }
 
-int64_t cy_cu_phases(const cy_contraction *c) {
+int64_t cy_cu_residues(const cy_contraction *c) {
   int64_t n = 1;
-  for (int i = 0; i < c->nspatial && cy_cu_has_phases(c); i++)
+  for (int i = 0; i < c->nspatial && cy_cu_has_residues(c); i++)
     n *= c->stride[i];
   return n;
 }
 
-int64_t cy_cu_phase_taps(const cy_contraction *c) {
+int64_t cy_cu_residue_taps(const cy_contraction *c) {
   int64_t n = 1;
   for (int i = 0; i < c->nspatial; i++)
-    n *= cy_cu_has_phases(c) ? cy_cu_phase_axis_taps(c, i) : c->kernel[i];
+    n *= cy_cu_has_residues(c) ? cy_cu_residue_axis_taps(c, i) : c->kernel[i];
   return n;
 }
 
-cy_dim cy_cu_phase_rows(cy_graph *g, const cy_contraction *c) {
+cy_dim cy_cu_residue_rows(cy_graph *g, const cy_contraction *c) {
   cy_dim m = c->images;
   for (int i = 0; i < c->nspatial; i++)
-    m = cy_dim_mul(g, m, cy_cu_has_phases(c) ? cy_dim_cdiv(g, c->out[i], cy_dim_const(g, c->stride[i])) : c->out[i]);
+    m = cy_dim_mul(g, m, cy_cu_has_residues(c) ? cy_dim_cdiv(g, c->out[i], cy_dim_const(g, c->stride[i])) : c->out[i]);
   return m;
 }
 
@@ -71,17 +71,17 @@ cy_cu_sizes cy_cu_sizes_of(cy_kernel *k) {
       s.z = cy_dim_mul(g, s.z, c->batch[i]);
     return s;
   }
-  s.z = cy_dim_const(g, c->group * cy_cu_phases(c));
-  s.m = cy_cu_phase_rows(g, c);
+  s.z = cy_dim_const(g, c->group * cy_cu_residues(c));
+  s.m = cy_cu_residue_rows(g, c);
   s.n = cy_cu_per_group(g, c, c->channels_out);
-  s.k = cy_dim_muli(g, cy_cu_per_group(g, c, c->channels_in), cy_cu_phase_taps(c));
+  s.k = cy_dim_muli(g, cy_cu_per_group(g, c, c->channels_in), cy_cu_residue_taps(c));
   return s;
 }
 
 cy_dim cy_cu_depth(cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   cy_graph *g = cy_kernel_graph(k);
-  return cy_cu_has_phases(c) ? cy_cu_per_group(g, c, c->channels_in) : cy_cu_sizes_of(k).k;
+  return cy_cu_has_residues(c) ? cy_cu_per_group(g, c, c->channels_in) : cy_cu_sizes_of(k).k;
 }
 
 double cy_cu_estimate(cy_graph *g, cy_dim d, double otherwise) {

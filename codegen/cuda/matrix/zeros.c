@@ -22,7 +22,7 @@ void cy_cu_byte_constants(const cy_cu_contract *q) {
     fprintf(f, "#define A_ZERO 0\n");
   if (c->has_b_zero)
     fprintf(f, "#define B_ZERO(z, n) a%u[(%s(n)) * %lld]\n", c->b_zero,
-            cy_cu_has_phases(c) ? "phase->z * N + "
+            cy_cu_has_residues(c) ? "residue->z * N + "
             : cy_cu_is_conv(c)  ? "(z) * N + "
                                 : "",
             (long long)c->b_zero_step);

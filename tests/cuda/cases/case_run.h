@@ -113,7 +113,7 @@ static void pack(const kernel_case *c, const case_memory *m) {
     if (t->kind == CY_CONTRACT_CONV_TRANSPOSE) { /* [channel][filter of the group][tap] */
       int64_t depth = channels / t->group, columns = filters / t->group, row = i / taps / columns;
       at = (row / depth * columns + i / taps % columns) * c->schedule->packed_k +
-           cy_cu_phase_place(t, i % taps, depth, (int64_t)(16 / bytes)) + row % depth;
+           cy_cu_residue_place(t, i % taps, depth, (int64_t)(16 / bytes)) + row % depth;
     }
     memcpy((char *)m->got[c->schedule->packed_arg] + (size_t)at * bytes, (const char *)m->got[t->b] + (size_t)i * bytes,
            bytes);

@@ -452,7 +452,7 @@ static void add_conv(const conv_row *r, const integers *ints) {
 #include "tests/cuda/cases/matrix_cases.h"
 
 /* Filters by the tap: [filter][tap][channel], as tensor maps and most tiles want them (packed.c packs those of
- * models); of transposed convolutions taps of a phase together. */
+ * models); of transposed convolutions taps of a residue together. */
 static void add_packed(kernel_case *q, cy_cuda_schedule *schedule) {
   const cy_contraction *c = cy_kernel_contraction(q->k);
   const cy_karg_info *args;
@@ -477,7 +477,7 @@ static void add_packed(kernel_case *q, cy_cuda_schedule *schedule) {
   for (int i = 0; i < c->nspatial; i++)
     taps *= c->kernel[i];
   schedule->packed_k =
-      transposed ? cy_cu_phase_row(c, channels / c->group, chunk) : (taps * channels + chunk - 1) / chunk * chunk;
+      transposed ? cy_cu_residue_row(c, channels / c->group, chunk) : (taps * channels + chunk - 1) / chunk * chunk;
   schedule->packed_arg = cy_kernel_add_arg(q->k, CY_ARG_READ, args[c->b].dtype, 0);
   q->elems[schedule->packed_arg] = filters * schedule->packed_k;
 }
@@ -588,7 +588,7 @@ static void add_contractions(void) {
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 18, 24, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_BF16},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 6, 10, 1, 2, {5, 6}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, false, CY_F32},
       {CY_CONTRACT_CONV_TRANSPOSE, 2, 4, 16, 2, 2, {4, 4}, {2, 3}, {1, 3}, {2, 1}, {0, 1}, true, CY_F32},
-      /* phases: sizes that strides divide or not, dilations with a divisor of the stride, strides beyond the kernel, phases
+      /* residues: sizes that strides divide or not, dilations with a divisor of the stride, strides beyond the kernel, residues
          without taps, as many taps in all, shares of k, several tiles */
       {CY_CONTRACT_CONV_TRANSPOSE, 2, 16, 40, 1, 2, {7, 9}, {4, 4}, {2, 2}, {1, 1}, {1, 1}, false, CY_F16},
       {CY_CONTRACT_CONV_TRANSPOSE, 1, 16, 24, 1, 2, {5, 6}, {3, 3}, {2, 4}, {2, 6}, {1, 3}, false, CY_F16},
