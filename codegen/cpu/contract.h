@@ -100,7 +100,7 @@ typedef struct cy_pack_layout {
   bool depthwise;    /* the columns of all groups lie side by side, each with the c of its own */
   cy_weights weights;
   /* Of integers, int8/int_gemm.h: the runs of each panel, NULL: blocks; behind all groups the sums of each one's columns, so
-   * many i32; weights that are cut, by int8/int_split.c, of which so many groups of k may come again. */
+   * many i32; weights that are split, by int8/int_split.c, of which so many groups of k may come again. */
   const struct cy_int_gemm_order *order;
   int64_t sum_columns;
   bool split;

@@ -435,7 +435,7 @@ static void int_candidates(const cy_cg *cg, cy_program *p, const cy_kernel_plan 
   cy_candidates_choose(cg, c);
 }
 
-/* The packed layout of 8-bit weights: cut, where what they are makes that faster, or as small; for Winograd's algorithm,
+/* The packed layout of 8-bit weights: split, where what they are makes that faster, or as small; for Winograd's algorithm,
  * where they are so small that it is exact. */
 static void choose_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *plan, contraction_plan *f,
                         cy_candidates *candidates, cy_arena *arena) {
@@ -573,7 +573,7 @@ static bool by_groups(cy_kernel *k) {
   return cy_kernel_local_dtype(k, c->acc) == CY_I32 || cy_kernel_arg_dtype(k, c->a) == CY_BF16;
 }
 
-/* Weights decide whether they are cut, or for Winograd's algorithm; all that a kernel is launched with have to be packed
+/* Weights decide whether they are split, or for Winograd's algorithm; all that a kernel is launched with have to be packed
  * alike. */
 uint64_t cy_cpu_contract_share_key(const cy_machine *m, cy_program *p, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);

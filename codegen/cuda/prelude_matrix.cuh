@@ -3,10 +3,9 @@
  * copies.
  *
  * On the device: ldmatrix, mma.sync and cp.async as inline PTX; sm_75 has neither asynchronous copies nor products of
- * 16 columns, there a copy is done at once and a product is two. The types are described by the bits that they multiply: f16
- * and bf16 in pairs, tf32 in single words, floats of 8 bits in fours, the accumulators are f32; 8-bit integers in fours,
- * accumulated in i32. sm_90a
- * has products of 64 rows whose factors stay in shared memory. Anywhere else the includer has defined the same names
+ * 16 columns, there a copy is done at once and a product is two. The types are described by the bits that they multiply, in words of 32
+ * bits: f16 and bf16 by two, tf32 by one, floats of 8 bits by four, accumulated in f32; 8-bit integers by four, accumulated in i32.
+ * sm_90a has products of 64 rows whose factors stay in shared memory. Anywhere else the includer has defined the same names
  * (tests/cuda/shim/shim.h). A tile in shared memory is rows of 16-byte chunks; cy_place() permutes the chunks of a row so that
  * the eight addresses of a matrix lie in different banks.
  */

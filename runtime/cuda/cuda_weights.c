@@ -48,7 +48,7 @@ struct cuda_window {
   uint32_t *queue;       /* [n_weights + 1] weights in the ring, the oldest first: a ring itself */
   uint64_t oldest, next; /* of it */
   uses before, now;      /* of the run before, of this one */
-  uint64_t ahead;        /* uses of `before` (and of its repetition) for which was copied */
+  uint64_t prefetched;   /* uses of `before` (and of its repetition) for which was copied */
   int32_t same;          /* this run goes as the one before so far */
   uint64_t launch;       /* number of the launch */
 };
@@ -264,7 +264,7 @@ static void window_empty(cuda_state *state) {
   state->shared->driver.stream_wait(w->stream);
   if (w->ring)
     cyrt_cuda_give(state, w->ring);
-  w->ring = w->head = w->ahead = w->oldest = w->next = 0;
+  w->ring = w->head = w->prefetched = w->oldest = w->next = 0;
   for (uint64_t i = 0; i < state->code->n_weights; i++) {
     w->pieces[i].at = NOWHERE;
     w->pieces[i].planned = 0;
@@ -417,7 +417,7 @@ static cyto_status note_use(cuda_state *state, uint32_t weight, cyto_error *erro
 static void plan_nothing(cuda_state *state) {
   for (uint64_t i = 0; i < state->code->n_weights; i++)
     state->window->pieces[i].planned = 0;
-  state->window->ahead = 0;
+  state->window->prefetched = 0;
 }
 
 void cyrt_cuda_window_begin(cuda_state *state) {
@@ -425,8 +425,8 @@ void cyrt_cuda_window_begin(cuda_state *state) {
   if (!w)
     return;
   int whole = w->same && w->now.n == w->before.n && w->now.n;
-  if (whole && w->ahead >= w->before.n)
-    w->ahead -= w->before.n;
+  if (whole && w->prefetched >= w->before.n)
+    w->prefetched -= w->before.n;
   else
     plan_nothing(state);
   uses old = w->before;
@@ -466,11 +466,11 @@ static cyto_status need(cuda_state *state, uint32_t weight, cyto_error *error) {
   piece *p = &w->pieces[weight];
   int done = 1;
   cyto_status status = note_use(state, weight, error);
-  if (!w->same && w->ahead)
+  if (!w->same && w->prefetched)
     plan_nothing(state);
   if (!status && p->at == NOWHERE)
     status = load(state, weight, &done, error);
-  if (!status && !done && w->ahead) { /* what was copied ahead gives way */
+  if (!status && !done && w->prefetched) { /* what was copied ahead gives way */
     plan_nothing(state);
     status = load(state, weight, &done, error);
   }
@@ -541,14 +541,14 @@ static cyto_status copy_ahead(cuda_state *state, cyto_error *error) {
   int done = 1;
   if (!w->same || !w->before.n)
     return CYTO_OK;
-  w->ahead = w->ahead < w->now.n ? w->now.n : w->ahead;
-  while (!status && done && w->ahead < w->now.n + w->before.n) {
-    uint32_t weight = w->before.weight[w->ahead % w->before.n];
+  w->prefetched = w->prefetched < w->now.n ? w->now.n : w->prefetched;
+  while (!status && done && w->prefetched < w->now.n + w->before.n) {
+    uint32_t weight = w->before.weight[w->prefetched % w->before.n];
     if (w->pieces[weight].at == NOWHERE)
       status = load(state, weight, &done, error);
     if (!status && done) {
       w->pieces[weight].planned++;
-      w->ahead++;
+      w->prefetched++;
     }
   }
   return status;

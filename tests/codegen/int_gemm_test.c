@@ -3,7 +3,7 @@
  * output must be equal.
  *
  * dot_test            every case by dot2, as dot4 with vpdpbusd spelled out, so that packing, corrections and
- *                      padding of that code run on machines without it, and with cut weights, where the machine has
+ *                      padding of that code run on machines without it, and with split weights, where the machine has
  *                      no vpdpbusd; by Winograd's algorithm, where it is possible and exact; as bf16, all numbers and sums being small integers, in the code for a CPU that
  *                      has vdpbf16ps, put in its place a function that does the same; bytes and bf16 once more for a
  *                      CPU with AMX, with functions in the place of its instructions (tile_functions.h); with sums

@@ -569,7 +569,7 @@ def odd_activations(p):
 
 
 def smallest(p):
-    """Layers of equal shape are one kernel, whatever their zero points. With --int8-prefer=size weights are not cut where parts
+    """Layers of equal shape are one kernel, whatever their zero points. With --int8-prefer=size weights are not split where parts
     of them would come again: other code, the same sums."""
     n = Network(31)
     x = n.conv('x', 8, 16)

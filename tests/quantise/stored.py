@@ -34,7 +34,7 @@ def narrow_panels(p):
         for option, most in (('-O3', sum(k * up(c, 4) * 4 for k, c in sizes)),
                              ('--fp16', sum(k * up(c, 4) * 2 for k, c in sizes)),
                              ('--int8=static', sum(up(k, 4) * up(c, 4) + 4 * up(c, 16) + 8 * c for k, c in sizes))):
-            if option == '--int8=static' and target != 'icelake-server':  # others take pairs, or cut weights
+            if option == '--int8=static' and target != 'icelake-server':  # others take dot2, or split weights
                 continue
             got = weights_bytes(p, model, '--target=' + target, option,
                                 *(['--int8-prefer=size', '--calibrate=' + p.path('c.npz')] if '8' in option else []))

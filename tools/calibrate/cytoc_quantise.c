@@ -11,7 +11,7 @@
  *
  * Dynamic quantisation and half precision have no ranges to choose: the first step is left out, and the others are for
  * limits that were asked for, on random numbers where there are no samples. Plain dynamic quantisation is estimated only:
- * one library, made in haste, in which layers are in float or in integers as it is set when it runs, does it all.
+ * one library, by fast codegen, in which layers are in float or in integers as it is set when it runs, does it all.
  */
 #define _GNU_SOURCE
 #include "cytoc_quantise.h"
@@ -326,7 +326,7 @@ enum { MAX_RANDOM = 4, MAX_GIVEN = 32 };
 
 /* With the library open that chooses layers; random samples have axes of `size` where these are open. */
 static int estimate(recorder *r, int64_t size) {
-  double max = ESTIMATE_CYCLES / (2 * RECORDER_HASTE * recorder_cycles(r->q));
+  double max = ESTIMATE_CYCLES / (2 * RECORDER_FAST_CODEGEN * recorder_cycles(r->q));
   int room = r->how->samples ? MAX_GIVEN : MAX_RANDOM;
   int status = recorder_open_samples(r, size);
   cytoc_whole *whole = status ? NULL : cytoc_whole_create(r);

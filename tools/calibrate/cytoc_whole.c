@@ -596,7 +596,7 @@ int cytoc_whole_estimate(cytoc_whole *w, recorder *r, int max) {
     pass_over_few(w);
   if (!status)
     status = run_whole(w, r, q->mode);
-  double all = recorder_cycles(q) * RECORDER_HASTE * w->nlayers;
+  double all = recorder_cycles(q) * RECORDER_FAST_CODEGEN * w->nlayers;
   if (!status && !all_hold(w, r->how->floor_snr) && all < ESTIMATED_SINGLES)
     status = improve_chosen(w, r);
   restore(w, q, CY_QUANT_DYNAMIC);

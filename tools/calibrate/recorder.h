@@ -23,8 +23,8 @@ typedef struct recorder {
   void *visit_ctx;
 } recorder;
 
-/* How many times as long code takes that was made in haste, as brief models are. */
-enum { RECORDER_HASTE = 5 };
+/* How many times as long code of fast codegen takes, as brief models are compiled. */
+enum { RECORDER_FAST_CODEGEN = 5 };
 /* Estimated cycles of a run with every layer in float and in integers. */
 double recorder_cycles(const cy_quant *q);
 

@@ -59,7 +59,7 @@ static kind kind_choose(const cy_cg *cg, const cy_gemm_desc *d) {
 }
 
 /* Panels of a task whose weights are integers. Its rows come by short runs, a block of k at a time, and had better not come
- * from beyond the second-level cache for one or two panels; what is asked for ahead comes in longer runs, too. */
+ * from beyond the second-level cache for one or two panels; what is prefetched comes in longer runs, too. */
 static int64_t share_ints(int64_t panels, int64_t nb) {
   const int64_t enough = 8; /* tasks, and panels of each */
   int64_t more = panels / enough < enough ? panels / enough : enough;

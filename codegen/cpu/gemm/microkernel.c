@@ -69,7 +69,7 @@ static V all_skipped(cy_cg *cg, unsigned mr, V tab, V skip) {
 static const struct {
   int flag;
   const char *name, *args;
-} kinds[] = {{CY_UK_SKIP, "_skip", "i"},     {CY_UK_PREFETCH, "_ahead", "pi"}, {CY_UK_STREAMS, "_streams", ""},
+} kinds[] = {{CY_UK_SKIP, "_skip", "i"},     {CY_UK_PREFETCH, "_prefetch", "pi"}, {CY_UK_STREAMS, "_streams", ""},
              {CY_UK_NEXT, "_next", "ppi"},   {CY_UK_MAXIMA, "_maxima", "p"},   {CY_UK_WEIGH, "_weigh", "pp"},
              {CY_UK_NATURAL, "_natural", ""}};
 enum { KINDS = sizeof kinds / sizeof kinds[0] };

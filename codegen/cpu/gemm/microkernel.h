@@ -182,7 +182,7 @@ int64_t cy_block_depth(const cy_microkernel *micro);
 /* Are weights made floats for a whole group of panels? */
 bool cy_widens(const cy_cg *cg, const cy_microkernel *micro);
 /* Panels [q0, end) of `taps` of c rows from c0 on, whose packed halves lie at `from`: as floats to `to`, one behind the
- * other. Of integers, those so many columns and rows ahead are asked for, which come next. They become bf16, where so
+ * other. Of integers, those so many columns and rows ahead are prefetched, which come next. They become bf16, where so
  * wanted, in pairs: those of rows i and i + block / 2 of a block lie side by side. Of the core, it takes tile, b, ints and
  * n then. */
 typedef struct cy_widening {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* int_split.c - cuts constant 8-bit weights into parts whose products do not saturate, and measures weights.
  *
- * Comes in: a layout and where each weight lies. Goes out: panels of s8 by pack.c, cut, behind each the groups of k that come
+ * Comes in: a layout and where each weight lies. Goes out: panels of s8 by pack.c, split, behind each the groups of k that come
  * again with their second parts; in front of them which those are; behind all matrices the sums of columns (int_gemm.h).
  */
 #include "int_gemm.h"
@@ -37,7 +37,7 @@ static bool split_group(int32_t *left, int64_t n, int8_t *part) {
   return rest != 0;
 }
 
-/* Panels are not cut narrower: `last` is NR. */
+/* Panels are not split narrower: `last` is NR. */
 static int32_t *panel_create(const cy_pack_layout *l, int64_t panel, cy_int_gemm_runs *out_runs) {
   *out_runs = cy_int_gemm_runs_of(l->order, panel);
   int32_t *ints = malloc((size_t)(out_runs->runs * out_runs->groups * l->nr * l->step + 1) * sizeof *ints);
