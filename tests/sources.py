@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules of the house about files: sources begin alike, what others wrote is named.
+"""Rules of the house about files: folders stay small, sources begin alike, what others wrote is named.
 
 In:  the files of the repository, as git lists them, and those that are new. Out: the closing line; a test for each rule. Of what
      suites list without having what they run: that names of no case end them before anything is installed.
 """
+import collections
 import contextlib
 import io
 import os
@@ -13,6 +14,10 @@ import sys
 
 import lib
 
+FOLDER = 30  # files at most: more are not taken in at a glance
+# Folders of data, with what a file is there: runners find cases by their names, and nobody reads such a folder as a whole.
+CASES = {'tests/exported': 'a network, as exporters write it', 'tests/passes/attention': 'a graph that the pass gets, with what it makes of it',
+         'tests/passes/simplify': 'the same'}
 SOURCE = re.compile(r'.*\.(c|h|cpp|hpp|cuh|def|S|py|sh|mk|js|css|ld|toml)|(.*/)?(Makefile|CMakeLists\.txt)')
 # Headers that are included where they are wanted, as text.
 NO_GUARD = {'codegen/cuda/prelude.cuh', 'codegen/cuda/prelude_matrix.cuh', 'tests/cuda/cases/matrix_cases.h'}
@@ -29,6 +34,15 @@ def listed():
 def read(path):
     with open(path, encoding='utf-8') as f:
         return f.read()
+
+
+def folder_sizes():
+    counts = collections.Counter(os.path.dirname(path) for path in listed())
+    large = ['%s has %d files' % pair for pair in sorted(counts.items()) if pair[1] > FOLDER and pair[0] not in CASES]
+    gone = sorted(folder for folder in CASES if counts[folder] <= FOLDER)
+    if gone:
+        large.append('no exception is needed: ' + ' '.join(gone))
+    return '%s; %d at most: folders by what files do' % ('; '.join(large), FOLDER) if large else None
 
 
 def first_lines():
@@ -107,7 +121,7 @@ def names_first():
 def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
-    for test in (first_lines, guards, vendored, names_first):
+    for test in (folder_sizes, first_lines, guards, vendored, names_first):
         if args.wanted(test.__name__) and not (test is names_first and args.variant != 'release'):
             suite.result(test.__name__, test())
     suite.done()
