@@ -202,8 +202,7 @@ typedef struct cy_phase_desc {
   cy_task_body *body; /* in place of emit, where tasks share nothing but the plan, which is their frame */
 } cy_phase_desc;
 
-/* What makes code of contractions of one kind. To add one: its file, its name below, and where it is chosen
- * (cpu_contract.c). desc: of the type that the generator is for; it must live as long as the plan, and its epilogue be
+/* What makes code of contractions of one kind. To add one: its file, its name below, and where it is chosen (README.md). desc: of the type that the generator is for; it must live as long as the plan, and its epilogue be
  * set before code is emitted. Plans are in the arena. */
 typedef struct cy_generator {
   void *(*plan)(const cy_cg *cg, const void *desc, cy_arena *arena);
@@ -270,13 +269,23 @@ typedef struct cy_gemm_desc {
 /* Source strides of the constant B are ns = bn, cs = bk, gs = from matrix to matrix. */
 /* Candidates: "plain" and, where it could be computed by Strassen's algorithm (strassen.c), "strassen". */
 void cy_gemm_candidates(const cy_cg *cg, const cy_gemm_desc *desc, cy_candidates *out);
+/* Its work: products of `matrices` second factors with `rows` rows each; sizes that are not known are taken for usual ones. */
+typedef struct cy_gemm_work {
+  double matrices, rows, k, n;
+} cy_gemm_work;
+cy_gemm_work cy_gemm_work_of(const cy_gemm_desc *desc);
+/* Cycles on one core of the plain form, whatever B is stored in. */
+double cy_gemm_cost(const cy_cg *cg, const cy_gemm_desc *desc);
 /* Appends what is computed to c->layer; type: "_int8" or the like, "": f32. */
 void cy_gemm_text(const cy_gemm_desc *desc, const char *type, cy_candidates *c);
 
 /* ---- convolution (conv.c, conv_planar.c, winograd.c, depthwise_float.c); epilogue index: n, [od, [oh,]] ow, oc; of planar
  * ones: n, oc, [od, [oh,]] ow ---- */
 
-typedef enum cy_conv_algo { CY_CONV_DIRECT, CY_CONV_WINOGRAD, CY_CONV_DEPTHWISE, CY_CONV_PLANAR } cy_conv_algo;
+typedef enum cy_conv_algo {
+#define CONV(id, ...) CY_CONV_##id,
+#include "conv/algorithms.def"
+} cy_conv_algo;
 
 /* Spatial axes are listed outermost first; n_spatial is 1 to 3. Output sizes are those of the output, of a transposed
  * convolution too, where the weights' taps are scattered: out[i * stride + k * dilation - pad] += in[i] * w[k]. */

@@ -38,9 +38,9 @@ double cy_cost_plain(const cy_cg *cg, double fma_cycles, double weight_bytes, do
   return larger(fma_cycles, cy_cost_loads(cg, weight_bytes)) * cg->model.plain + cy_cost_sums(cg, outputs);
 }
 
-/* Instructions that make floats of a vector of codes, and bytes of a weight with its share of a block's scale. */
+/* Instructions that make floats of a vector of codes, and bytes of a weight with its share of the scale of a block of 32. */
 double cy_cost_narrow_weights(const cy_cg *cg, double products, double weights, int bits, double outputs) {
-  double widening = bits == 16 ? 1 : 8, bytes = bits == 16 ? 2 : 0.625;
+  double widening = bits == 16 ? 1 : 8, bytes = bits / 8.0 + (bits == 16 ? 0 : 0.125);
   return cy_cost_plain(cg, cy_cost_fmas(cg, products + widening * weights), bytes * weights, outputs);
 }
 

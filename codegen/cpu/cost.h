@@ -31,7 +31,7 @@ double cy_cost_instructions(const cy_cg *cg, double fmas, double share);
 /* A product, or a convolution of the direct convolution: fmas or weights from memory, whichever take longer; and `outputs`
  * accumulators that are stored. */
 double cy_cost_plain(const cy_cg *cg, double fma_cycles, double weight_bytes, double outputs);
-/* A product whose weights are stored in `bits`, 16 or 4, and become f32 as they are read. */
+/* A product whose weights are stored in `bits`, 16 or at most 8, and become f32 as they are read. */
 double cy_cost_narrow_weights(const cy_cg *cg, double products, double weights, int bits, double outputs);
 double cy_cost_sums(const cy_cg *cg, double outputs); /* to store them */
 typedef enum cy_depthwise_by { CY_DEPTHWISE_FMA, CY_DEPTHWISE_DOT2, CY_DEPTHWISE_DOT4 } cy_depthwise_by;

@@ -399,39 +399,12 @@ static int64_t max_of(cy_program *p, const cy_kernel_plan *plan, const packed_we
   return c.max;
 }
 
-/* What the candidates of a layer of integers and bf16 are called. */
-static const char *base_of(const cy_int_gemm_desc *d) {
-  return cy_int_depthwise_possible(d) ? cy_conv_name(CY_CONV_DEPTHWISE) : d->conv ? cy_conv_name(CY_CONV_DIRECT) : "plain";
-}
-
-static double int_cycles(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  const cy_conv_desc *w = &d->window;
-  const cy_gemm_desc *g = &d->gemm;
-  cy_factor_type type = d->bf16 ? CY_FACTORS_BF16 : CY_FACTORS_BYTES;
-  if (!d->conv)
-    return cy_cost_grouped(cg, type, (double)cy_csize_known(g->m), (double)cy_csize_known(g->k), (double)cy_csize_known(g->n),
-                           (double)cy_csize_known(g->n), 0, 1);
-  double columns = (double)w->cout, depth = (double)(cy_conv_taps(w) * (w->cin / w->groups));
-  return cy_cost_grouped(cg, type, cy_conv_outputs(w) / columns, depth, columns, columns, 0, 1);
-}
-
 /* Of constant weights. */
 static void int_candidates(const cy_cg *cg, cy_program *p, const cy_kernel_plan *plan, const contraction_plan *f,
                            const cy_int_gemm_desc *d, cy_candidates *c) {
-  double with, without;
-  const char *type = d->bf16 ? "_bf16_dot" : "_int8";
-  bool winograd = f->weights.packing.part->layout.groups == 1 && cy_int_winograd_weigh(cg, d, &with, &without);
-  *c = (cy_candidates){.n = 0};
-  if (d->conv)
-    cy_conv_text(&d->window, type, c);
-  else
-    cy_gemm_text(&d->gemm, type, c);
-  cy_candidates_add(c, (cy_candidate){base_of(d), winograd ? without : int_cycles(cg, d), 1, true, false});
-  if (winograd) {
-    bool exact = cy_int_winograd_exact(max_of(p, plan, &f->weights, cy_int_gemm_largest_sum));
-    cy_candidates_add(
-        c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), with, 1 / cg->model.int_winograd_worth, exact, !exact});
-  }
+  bool winograd = f->weights.packing.part->layout.groups == 1 && cy_int_winograd_possible(cg, d);
+  bool exact = winograd && cy_int_winograd_exact(max_of(p, plan, &f->weights, cy_int_gemm_largest_sum));
+  cy_int_candidates(cg, d, winograd, exact, c);
   cy_candidates_choose(cg, c);
 }
 
@@ -651,7 +624,9 @@ static void prepare_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *pla
   if (f->packed)
     choose_ints(m, p, plan, f, &c, arena);
   cy_int_gemm_desc d = int_gemm_desc(plan, f);
-  if (f->packed && !f->split) {
+  if (f->split)
+    keep_candidates(m->state, arena, plan, &c);
+  else if (f->packed) {
     cy_int_gemm_desc direct = d;
     direct.winograd = false;
     cy_variants v = cy_int_variants(m->state, &direct);

@@ -2,9 +2,9 @@
 /* layer_cost.c - what a layer takes on one core, in float, in 8-bit integers and in bf16: by this, --int8 and --bf16
  * leave layers in float that they would make slower.
  *
- * In:  a conv, matmul or recurrent of the graph with constant weights, before kernels exist. Out: cycles; the algorithm
- * is the one that the generators will choose. What work takes, cost.c tells. That holds for the layer without what fusion
- * puts into it, an activation or a residual sum, which both compute alike. Rounding the result to 8 bits is not in it
+ * In:  a conv, matmul or recurrent of the graph with constant weights, before kernels exist. Out: cycles: the estimate of the
+ * algorithm that the generators will choose, by the function that they choose it by. That holds for the layer without what fusion
+ * puts into it, an activation or a residual sum, which both forms compute alike. Rounding the result to 8 bits is not in it
  * either: whether that is needed depends on the layers around.
  */
 #include "codegen/cpu/conv/conv_int.h"
@@ -34,29 +34,24 @@ static double elements_of(const cy_graph *g, const cy_type *t, int n, const int6
 
 typedef cy_factor_type arithmetic;
 
-/* With those that idle in vectors. Few columns share one (int_lane_reduce.c). */
-static double filled_columns(const cy_cg *cg, arithmetic f, int64_t n) {
-  unsigned min = f == CY_FACTORS_BYTES && cg->vnni && !cg->amx_int8 ? cg->W / cy_int_gemm_max_each(cg) : cg->W,
-           columns = cg->W;
-  while (columns > min && columns / 2 >= n)
-    columns /= 2;
-  return (double)cy_round_up(n, columns);
-}
-
-/* See cy_cost_grouped. */
-static double grouped_product(const cy_cg *cg, arithmetic f, double rows, double depth, double n, double runs,
-                              double share) {
-  return cy_cost_grouped(cg, f, rows, depth, n, filled_columns(cg, f, (int64_t)n), runs, share);
+/* Product n as a kernel will have it. Where weights differ from matrix to matrix, each has as many rows. */
+static cy_gemm_desc product_of(const cy_graph *g, const cy_node_info *n, const int64_t *sizes) {
+  const cy_type *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
+  int64_t matrices = w->rank > 2 ? (int64_t)elements_of(g, w, w->rank - 2, sizes) : 1;
+  int64_t rows = (int64_t)elements_of(g, y, w->rank > 1 ? y->rank - 1 : y->rank, sizes);
+  return (cy_gemm_desc){.n_batch = matrices > 1,
+                        .batch = {cy_cconst(matrices)},
+                        .b_batch = {cy_cconst(1)},
+                        .m = cy_cconst(rows / matrices),
+                        .n = cy_cconst(w->rank > 1 ? dim_of(g, w->dim[w->rank - 1], sizes) : 1),
+                        .k = cy_cconst(dim_of(g, w->dim[w->rank > 1 ? w->rank - 2 : 0], sizes)),
+                        .b_packed = true};
 }
 
 static double matmul_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                             arithmetic f) {
-  const cy_type *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
-  double rows = elements_of(g, y, y->rank - 1, sizes), depth = (double)dim_of(g, w->dim[w->rank > 1 ? w->rank - 2 : 0], sizes),
-         columns = w->rank > 1 ? (double)dim_of(g, w->dim[w->rank - 1], sizes) : 1;
-  if (f != CY_FACTORS_F32)
-    return grouped_product(cg, f, rows, depth, columns, 0, 1);
-  return cy_cost_plain(cg, cy_cost_fmas(cg, rows * depth * columns), depth * columns * 4, rows * columns);
+  cy_int_gemm_desc d = {.gemm = product_of(g, n, sizes), .bf16 = f == CY_FACTORS_BF16};
+  return f == CY_FACTORS_F32 ? cy_gemm_cost(cg, &d.gemm) : cy_int_cost(cg, &d);
 }
 
 static bool is_conv(const cy_node_info *n) { return n->op == CY_OP_conv || n->op == CY_OP_conv_transpose; }
@@ -110,7 +105,6 @@ static double shuffled_cycles(const cy_cg *cg, const cy_conv_desc *d) {
   cy_int_gemm_desc shuffled = {
       .conv = true, .window = *d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
   cy_conv_desc *w = &shuffled.window;
-  double places = (double)d->batch.value;
   w->transposed = false;
   for (int i = 0; i < d->n_spatial; i++) {
     cy_shuffle_axis a = cy_shuffle_axis_of(d->kernel[i], d->stride[i], d->pad[i]);
@@ -120,11 +114,8 @@ static double shuffled_cycles(const cy_cg *cg, const cy_conv_desc *d) {
     w->stride[i] = 1;
     w->pad[i] = a.edge;
     w->cout *= d->stride[i];
-    places *= (double)d->out[i].value / (double)d->stride[i];
   }
-  double taps = (double)cy_conv_taps(w), runs = taps > 1 ? taps / (double)w->kernel[d->n_spatial - 1] : 0;
-  return grouped_product(cg, CY_FACTORS_BYTES, places, taps * (double)d->cin, (double)w->cout, runs,
-                         cy_int_gemm_share(cg, &shuffled));
+  return cy_int_cost(cg, &shuffled);
 }
 
 static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
@@ -132,24 +123,20 @@ static double conv_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info
   if (type_of(g, n->in[0])->rank > 5)
     return 0;
   cy_conv_desc d = describe(g, n, sizes);
-  double taps = (double)cy_conv_taps(&d), positions = (double)d.batch.value;
-  for (int i = 0; i < d.n_spatial; i++)
-    positions *= (double)d.out[i].value;
-  cy_int_gemm_desc integers = {
-      .conv = true, .window = d, .b_signed = true, .b_bits = 8, .a_zero_slot = -1, .b_zero_slot = -1};
   if (f == CY_FACTORS_BYTES && d.transposed)
     return shuffled_cycles(cg, &d);
   if (f == CY_FACTORS_F32 || d.transposed)
     return cy_conv_cost(cg, &d);
-  if (f == CY_FACTORS_BYTES && cy_int_depthwise_possible(&integers))
-    return cy_depthwise_cost(cg, cy_int_depthwise_dot4(cg, &integers) ? CY_DEPTHWISE_DOT4 : CY_DEPTHWISE_DOT2, &d);
-  double winograd =
-      f == CY_FACTORS_BYTES && sizes_are_known(g, type_of(g, n->in[0])) ? cy_int_winograd_cycles(cg, &integers) : 0;
-  if (winograd > 0)
-    return winograd;
-  double channels = (double)(d.cin / d.groups), last = (double)d.kernel[d.n_spatial - 1];
-  return (double)d.groups *
-         grouped_product(cg, f, positions, taps * channels, (double)(d.cout / d.groups), taps > 1 ? taps / last : 0, 1);
+  cy_int_gemm_desc integers = {.conv = true,
+                               .window = d,
+                               .b_signed = true,
+                               .b_bits = f == CY_FACTORS_BF16 ? 16 : 8,
+                               .bf16 = f == CY_FACTORS_BF16,
+                               .a_zero_slot = -1,
+                               .b_zero_slot = -1};
+  cy_candidates c;
+  cy_int_candidates(cg, &integers, sizes_are_known(g, type_of(g, n->in[0])), true, &c);
+  return c.of[cy_candidates_best(&c)].cycles;
 }
 
 static double transposing(const cy_cg *cg, const cy_graph *g, const cy_type *t, const int64_t *sizes) {
@@ -262,12 +249,11 @@ static double rounding_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_
 /* A product whose weights are stored in so many bits. */
 static double narrow_weights_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                                     int bits) {
-  const cy_type *w = type_of(g, n->in[1]), *y = type_of(g, n->out[0]);
-  if (n->op != CY_OP_matmul || w->rank < 2)
+  if (n->op != CY_OP_matmul || type_of(g, n->in[1])->rank < 2)
     return 0;
-  double outputs = elements_of(g, y, y->rank, sizes), depth = (double)dim_of(g, w->dim[w->rank - 2], sizes),
-         columns = (double)dim_of(g, w->dim[w->rank - 1], sizes);
-  return cy_cost_narrow_weights(cg, outputs * depth, depth * columns, bits, outputs);
+  cy_gemm_desc d = product_of(g, n, sizes);
+  d.ints.bits = bits;
+  return cy_gemm_cost(cg, &d);
 }
 
 static bool is_any(const char *name) {

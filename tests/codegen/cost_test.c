@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cost_test.c - machine.def and what is made of it: rows are whole, CPUs without a row get the nearest, times have the order
- * that work has. */
+ * that work has; passes and generators have one estimate of a layer. */
+#include "codegen/codegen.h"
 #include "codegen/cpu/cost.h"
+#include "passes/lower/lower.h"
+#include "passes/lower/memplan.h"
+#include "passes/passes.h"
 #include "tests/check.h"
 
 #include <math.h>
@@ -126,6 +130,90 @@ static void order(void) {
   }
 }
 
-static const check_test tests[] = {{"rows", rows}, {"unknown_cpus", unknown_cpus}, {"reported", reported}, {"hidden_vectors", hidden_vectors}, {"order", order}};
+/* ---- one estimate of a layer ---- */
+
+static const char *const layers[] = {
+    "conv f32[1,64,28,28] f32[96,64,3,3] [1,96,28,28] strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=1",
+    "conv f32[1,64,28,28] f32[96,64,1,1] [1,96,28,28] strides=[1,1], pads=[0,0,0,0], dilations=[1,1], group=1",
+    "conv f32[1,96,61,61] f32[96,1,3,3] [1,96,31,31] strides=[2,2], pads=[1,1,1,1], dilations=[1,1], group=96",
+    "conv f32[1,64,28,28] f32[64,16,3,3] [1,64,28,28] strides=[1,1], pads=[1,1,1,1], dilations=[1,1], group=4",
+    "conv f32[2,96,9,33] f32[24,96,1,5] [2,24,9,33] strides=[1,1], pads=[0,2,0,2], dilations=[1,1], group=1",
+    "matmul f32[196,384] f32[384,200] [196,200]",
+    "matmul f32[3,50,96] f32[96,64] [3,50,64]",
+    "matmul f32[3,50,96] f32[3,96,64] [3,50,64]",
+};
+
+/* A graph of that layer, in f32 or with bytes. */
+static cy_graph *graph_of(const char *layer, bool ints, cy_diag_sink *diag) {
+  char op[16], x[32], w[32], y[32], text[512];
+  int end = 0;
+  CHECK(sscanf(layer, "%15s f32%31s f32%31s %31s %n", op, x, w, y, &end) == 4);
+  const char *attributes = layer + end;
+  snprintf(text, sizeof text, "graph @g(%%x: %s%s) {\n  @w = const %s%s data(1)\n  %%y = %s %%x, @w %s%s%s : %s%s\n  return %%y\n}\n",
+           ints ? "u8" : "f32", x, ints ? "i8" : "f32", w, op, *attributes ? "{" : "", attributes, *attributes ? "}" : "",
+           ints ? "i32" : "f32", y);
+  return cy_graph_parse(text, strlen(text), "layer", diag);
+}
+
+/* By passes; planar: of a convolution in that layout. */
+static double estimated(const cy_machine *m, const char *layer, cy_layer_arithmetic as, bool planar, cy_diag_sink *diag) {
+  const cy_target_caps *caps = cy_machine_caps(m);
+  cy_graph *g = graph_of(layer, false, diag);
+  double cycles = 0;
+  for (cy_node n = 1; g && n <= cy_node_count(g) && cycles <= 0; n++) {
+    cy_conv_cycles conv;
+    cycles = cy_caps_layer_cycles(caps, g, cy_node_of(g, n), NULL, as);
+    if (planar)
+      cycles = cy_caps_conv_cycles(caps, g, cy_node_of(g, n), NULL, &conv) ? conv.planar : 0;
+  }
+  cy_graph_destroy(g);
+  return cycles;
+}
+
+static void take_chosen(void *ctx, const cy_candidates *layer, uint32_t launches) {
+  (void)launches;
+  *(cy_candidate *)ctx = layer->of[layer->chosen];
+}
+
+/* The candidate that code is made by. */
+static cy_candidate chosen(cy_machine *m, const char *layer, bool ints, cy_diag_sink *diag) {
+  cy_candidate found = {.name = "none"};
+  cy_graph *g = graph_of(layer, ints, diag);
+  cy_pass_options passes = {.opt_level = 2, .caps = cy_machine_caps(m)};
+  cy_lower_options lower = {.level = 2, .caps = cy_machine_caps(m)};
+  cy_program *p = g && !cy_passes_run(g, &passes, NULL) ? cy_lower(g, &lower) : NULL;
+  cy_codegen_options o = {.machine = m, .emit = CY_EMIT_SO, .output = "layer.so", .plan_memory = cy_plan_memory, .diag = diag,
+                          .visit = take_chosen, .visit_ctx = &found, .plan_only = true};
+  CHECK(p && cy_codegen(p, &o) == 0);
+  cy_graph_destroy(g);
+  return found;
+}
+
+static void layer_agrees(cy_machine *m, const char *layer, bool ints, cy_diag_sink *diag) {
+  cy_candidate by = chosen(m, layer, ints, diag);
+  bool planar = !strcmp(by.name, "planar");
+  double cycles = estimated(m, layer, ints ? CY_LAYER_INTS : CY_LAYER_FLOATS, planar, diag);
+  bool agrees = cycles > 0 && fabs(cycles - by.cycles) <= 1e-9 * cycles;
+  CHECK(agrees);
+  if (!agrees)
+    fprintf(stderr, "%s, %s, %s: passes %.0f cycles, generators %.0f (%s)\n", cy_machine_text(m), layer, ints ? "bytes" : "floats",
+            cycles, by.cycles, by.name);
+}
+
+static void one_estimate(void) {
+  static const char *const some[] = {"x86-64-v3", "znver4", "znver5", "sapphirerapids", "cortex-a76"};
+  cy_diag_sink *diag = cy_diag_create();
+  for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+    cy_machine *m = cy_machine_open(some[i], diag);
+    for (size_t l = 0; m && l < sizeof layers / sizeof *layers; l++) {
+      layer_agrees(m, layers[l], false, diag);
+      layer_agrees(m, layers[l], true, diag);
+    }
+    cy_machine_close(m);
+  }
+  cy_diag_destroy(diag);
+}
+
+static const check_test tests[] = {{"rows", rows}, {"unknown_cpus", unknown_cpus}, {"reported", reported}, {"hidden_vectors", hidden_vectors}, {"order", order}, {"one_estimate", one_estimate}};
 
 int main(int argc, char **argv) { return check_main(argc, argv, tests, CHECK_COUNT(tests)); }

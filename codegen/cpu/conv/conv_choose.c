@@ -5,20 +5,79 @@
  */
 #include "conv_int.h"
 
-/* Direct convolution of what has a generator of its own was never faster; its estimate is a rough one. */
-static const double UNTRIED = 2;
+double cy_depthwise_cost(const cy_cg *cg, cy_depthwise_by by, const cy_conv_desc *d) {
+  double strides = 1;
+  for (int i = 0; i < d->n_spatial; i++)
+    strides *= (double)d->stride[i];
+  return cy_cost_depthwise(cg, by, cy_conv_outputs(d), (double)(cy_conv_taps(d) * (d->cin / d->groups)), strides);
+}
+
+/* ---- what the rows of algorithms.def say ---- */
+
+static bool always(const cy_cg *cg, const cy_conv_desc *d) {
+  (void)cg;
+  (void)d;
+  return true;
+}
+
+static double no_margin(const cy_cg *cg, const cy_conv_desc *d) {
+  (void)cg;
+  (void)d;
+  return 1;
+}
+
+static bool depthwise_possible(const cy_cg *cg, const cy_conv_desc *d) {
+  return d->weights == CY_WEIGHTS_F32 && cy_depthwise_possible(cg, d);
+}
+
+static double depthwise_cost(const cy_cg *cg, const cy_conv_desc *d) { return cy_depthwise_cost(cg, CY_DEPTHWISE_FMA, d); }
+
+/* Of groups, vectors hold columns of one of them; others idle. */
+static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
+  int64_t columns = d->cout / d->groups;
+  double idle = d->groups > 1 ? (double)cy_round_up(columns, cg->W) / (double)columns : 1;
+  return cy_direct_cost(cg, d) * idle;
+}
+
+/* The direct form of what has a generator of its own was never faster; its estimate is a rough one. */
+static double direct_margin(const cy_cg *cg, const cy_conv_desc *d) { return depthwise_possible(cg, d) ? 2 : 1; }
+
+static bool winograd_possible(const cy_cg *cg, const cy_conv_desc *d) {
+  return !depthwise_possible(cg, d) && cy_winograd_possible(d) && cy_form_on(cg, CY_FORM_WINOGRAD);
+}
 
 static double winograd_cost(const cy_cg *cg, const cy_conv_desc *d) {
   return cy_winograd_cost(cg, d, CY_UNKNOWN_POSITIONS) * cg->model.winograd + cy_cost_sums(cg, cy_conv_outputs(d));
 }
 
-const char *cy_conv_name(cy_conv_algo algo) {
-  static const char *const names[] = {[CY_CONV_DIRECT] = "direct",
-                                      [CY_CONV_WINOGRAD] = "winograd",
-                                      [CY_CONV_DEPTHWISE] = "depthwise",
-                                      [CY_CONV_PLANAR] = "planar"};
-  return names[algo];
+static double winograd_margin(const cy_cg *cg, const cy_conv_desc *d) {
+  (void)d;
+  return cg->model.winograd_margin;
 }
+
+static bool planar_possible(const cy_cg *cg, const cy_conv_desc *d) {
+  (void)cg;
+  return d->weights == CY_WEIGHTS_F32 && !d->transposed;
+}
+
+static const struct algorithm {
+  const char *name;
+  const cy_generator *by;
+  bool (*possible)(const cy_cg *cg, const cy_conv_desc *d);
+  double (*cost)(const cy_cg *cg, const cy_conv_desc *d);
+  double (*margin)(const cy_cg *cg, const cy_conv_desc *d);
+  bool planes, rounds;
+} all[] = {
+#define CONV(id, name, generator, possible, cost, margin, planes, rounds)                                              \
+  {name, &generator, possible, cost, margin, planes, rounds},
+#include "algorithms.def"
+};
+enum { COUNT = sizeof all / sizeof *all };
+
+const char *cy_conv_name(cy_conv_algo algo) { return all[algo].name; }
+const cy_generator *cy_conv_generator(cy_conv_algo algo) { return all[algo].by; }
+
+/* ---- the choice ---- */
 
 /* The layout is not in it: which one is better is a question about the layer. */
 void cy_conv_text(const cy_conv_desc *d, const char *type, cy_candidates *c) {
@@ -37,39 +96,21 @@ void cy_conv_text(const cy_conv_desc *d, const char *type, cy_candidates *c) {
   cy_layer_sizes(c, " n", &batch, 1);
 }
 
-double cy_depthwise_cost(const cy_cg *cg, cy_depthwise_by by, const cy_conv_desc *d) {
-  double strides = 1;
-  for (int i = 0; i < d->n_spatial; i++)
-    strides *= (double)d->stride[i];
-  return cy_cost_depthwise(cg, by, cy_conv_outputs(d), (double)(cy_conv_taps(d) * (d->cin / d->groups)), strides);
-}
-
-/* Of groups: vectors hold columns of one of them. */
-static double idle_share(const cy_cg *cg, const cy_conv_desc *d) {
-  int64_t columns = d->cout / d->groups;
-  return d->groups > 1 ? (double)cy_round_up(columns, cg->W) / (double)columns : 1;
-}
-
 void cy_conv_candidates(const cy_cg *cg, const cy_conv_desc *d, cy_candidates *c) {
-  bool floats = d->weights == CY_WEIGHTS_F32, channels = !d->planar, depthwise = floats && cy_depthwise_possible(cg, d);
   *c = (cy_candidates){.n = 0};
   cy_conv_text(d, cy_weights_suffix(d->weights), c);
-  if (depthwise)
-    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DEPTHWISE), cy_depthwise_cost(cg, CY_DEPTHWISE_FMA, d), 1,
-                                        channels, false});
-  double direct = cy_direct_cost(cg, d) * idle_share(cg, d);
-  cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_DIRECT), direct, depthwise ? UNTRIED : 1, channels, false});
-  if (!depthwise && cy_winograd_possible(d) && cy_form_on(cg, CY_FORM_WINOGRAD))
-    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), winograd_cost(cg, d), cg->model.winograd_margin,
-                                        channels && !cg->strict_fp, cg->strict_fp});
-  if (floats && !d->transposed)
-    cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_PLANAR), cy_planar_cost(cg, d), 1, d->planar, false});
+  for (const struct algorithm *a = all; a < all + COUNT; a++) {
+    bool refused = a->rounds && cg->strict_fp;
+    if (a->possible(cg, d))
+      cy_candidates_add(
+          c, (cy_candidate){a->name, a->cost(cg, d), a->margin(cg, d), a->planes == d->planar && !refused, refused});
+  }
   cy_candidates_choose(cg, c);
 }
 
 cy_conv_algo cy_conv_chosen(const cy_candidates *c) {
-  for (int algo = 0; algo <= CY_CONV_PLANAR && c->chosen >= 0; algo++)
-    if (cy_candidate_is(c->of[c->chosen].name, cy_conv_name((cy_conv_algo)algo)))
+  for (int algo = 0; algo < COUNT && c->chosen >= 0; algo++)
+    if (cy_candidate_is(c->of[c->chosen].name, all[algo].name))
       return (cy_conv_algo)algo;
   return CY_CONV_DIRECT;
 }
@@ -80,17 +121,4 @@ cy_conv_algo cy_conv_choose(const cy_cg *cg, const cy_conv_desc *d) {
   return cy_conv_chosen(&c);
 }
 
-double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *d) {
-  cy_conv_algo algo = cy_conv_choose(cg, d);
-  return algo == CY_CONV_DEPTHWISE  ? cy_depthwise_cost(cg, CY_DEPTHWISE_FMA, d)
-         : algo == CY_CONV_WINOGRAD ? winograd_cost(cg, d)
-                                    : cy_direct_cost(cg, d);
-}
-
-const cy_generator *cy_conv_generator(cy_conv_algo algo) {
-  static const cy_generator *const all[] = {[CY_CONV_DIRECT] = &cy_direct_generator,
-                                            [CY_CONV_WINOGRAD] = &cy_winograd_generator,
-                                            [CY_CONV_DEPTHWISE] = &cy_depthwise_generator,
-                                            [CY_CONV_PLANAR] = &cy_planar_generator};
-  return all[algo];
-}
+double cy_conv_cost(const cy_cg *cg, const cy_conv_desc *d) { return all[cy_conv_choose(cg, d)].cost(cg, d); }

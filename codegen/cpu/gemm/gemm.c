@@ -21,7 +21,7 @@
 /* Tiles of rows, where only running tells how many there are. MIN: no fewer are known to come, and tasks are made for
  * these. WIDENED: for fewer, weights become floats tile by
  * tile. */
-enum { UNKNOWN = 1024, NEVER = 100 }; /* what a size is taken for that is not known; a margin */
+enum { NEVER = 100 }; /* a margin */
 enum { MIN_TILES = 4, WIDENED_TILES = 4 };
 
 typedef enum kind { GEMM_PACKED, GEMM_RUNTIME_PACK, GEMM_IN_PLACE, GEMM_DOTS, GEMM_INTS } kind;
@@ -81,8 +81,6 @@ static int64_t rows_likely(const cy_gemm_desc *d, cy_tile t) {
   return m ? m : d->m_min >= MIN_TILES * t.mr ? d->m_min : 0;
 }
 
-static double known_or(cy_csize s, double unknown) { return cy_csize_known(s) ? (double)cy_csize_known(s) : unknown; }
-
 void cy_gemm_text(const cy_gemm_desc *d, const char *type, cy_candidates *c) {
   const int64_t m = cy_csize_known(d->m), batches = products_of(d);
   int64_t sizes[] = {m ? m : -1, cy_csize_known(d->n) ? cy_csize_known(d->n) : -1,
@@ -97,13 +95,10 @@ void cy_gemm_text(const cy_gemm_desc *d, const char *type, cy_candidates *c) {
 /* g: planned up to this choice. */
 static void weigh(const cy_cg *cg, const gemm *g, bool possible, cy_candidates *c) {
   const cy_gemm_desc *d = g->d;
-  double m = known_or(d->m, UNKNOWN), n = known_or(d->n, UNKNOWN), k = known_or(d->k, UNKNOWN);
-  double batches = products_of(d) ? (double)products_of(d) : 1;
   double worth = d->weights == CY_WEIGHTS_F32 ? cg->model.strassen_worth : cg->model.strassen_worth_half;
   *c = (cy_candidates){.n = 0};
   cy_gemm_text(d, cy_weights_suffix(d->weights), c);
-  double plain =
-      batches * cy_cost_plain(cg, cy_cost_fmas(cg, m * n * k), n * k * (double)cy_weight_bytes(d->weights), m * n);
+  double plain = cy_gemm_cost(cg, d);
   cy_candidates_add(c, (cy_candidate){"plain", plain, 1, true, false});
   if (possible)
     cy_candidates_add(c, (cy_candidate){"strassen", plain * g->fast.share, cg->model.strassen ? 1 / worth : NEVER,

@@ -85,16 +85,20 @@ bool cy_int_gemm_starts(const cy_int_gemm_desc *desc);
 /* Of what all taps would take, where some are left out. */
 double cy_int_gemm_share(const cy_cg *cg, const cy_int_gemm_desc *desc);
 
+/* ---- int_choose.c ---- */
+/* Cycles on one core: of its plain, direct or depthwise form. */
+double cy_int_cost(const cy_cg *cg, const cy_int_gemm_desc *desc);
+/* All that could do it; nothing is chosen. may_winograd: is that form among them; exact: do its weights allow it? */
+void cy_int_candidates(const cy_cg *cg, const cy_int_gemm_desc *desc, bool may_winograd, bool exact, cy_candidates *out);
+
 /* The larger of two sums, over the column of b for which it is the largest: that of what is positive, and that of what is
  * negative. */
 int64_t cy_int_gemm_largest_sum(const cy_pack_layout *layout, const cy_pack_source *source);
 
 /* ---- int_winograd.c ---- */
 bool cy_int_winograd_possible(const cy_cg *cg, const cy_int_gemm_desc *desc); /* if it is exact */
-/* On one core; 0: it is not possible, or not faster. */
-/* What it takes and what the direct convolution does, in cycles; false: it is not possible. */
+/* What it takes, and what the direct form's products do, in cycles on one core; false: it is not possible. */
 bool cy_int_winograd_weigh(const cy_cg *cg, const cy_int_gemm_desc *desc, double *with, double *without);
-double cy_int_winograd_cycles(const cy_cg *cg, const cy_int_gemm_desc *desc);
 bool cy_int_winograd_exact(int64_t largest_sum);
 
 /* ---- int_depthwise.c ---- */

@@ -104,11 +104,6 @@ bool cy_int_winograd_weigh(const cy_cg *cg, const cy_int_gemm_desc *d, double *w
   return true;
 }
 
-double cy_int_winograd_cycles(const cy_cg *cg, const cy_int_gemm_desc *d) {
-  double with, without;
-  return cy_int_winograd_weigh(cg, d, &with, &without) && with < cg->model.int_winograd_worth * without ? with : 0;
-}
-
 bool cy_int_winograd_exact(int64_t sum) { return 255 * sum < 1 << 25; }
 
 /* ---- outputs ---- */

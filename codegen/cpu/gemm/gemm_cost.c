@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm_cost.c - what a matrix product takes in its plain form, whatever its weights are stored in.
+ *
+ * In: a cy_gemm_desc. Out: its work in numbers, and cycles of one core, for the choice among candidates and for passes alike.
+ */
+#include "microkernel.h"
+
+static double known_or(cy_csize s, double unknown) { return cy_csize_known(s) ? (double)cy_csize_known(s) : unknown; }
+
+cy_gemm_work cy_gemm_work_of(const cy_gemm_desc *d) {
+  const double unknown = 1024;
+  cy_gemm_work w = {1, known_or(d->m, unknown), known_or(d->k, unknown), known_or(d->n, unknown)};
+  for (int i = 0; i < d->n_batch; i++)
+    if (!cy_csize_known(d->batch[i]))
+      return w;
+  for (int i = 0; i < d->n_batch; i++)
+    *(cy_csize_is(d->b_batch[i], 0) ? &w.rows : &w.matrices) *= (double)cy_csize_known(d->batch[i]);
+  return w;
+}
+
+double cy_gemm_cost(const cy_cg *cg, const cy_gemm_desc *d) {
+  cy_gemm_work w = cy_gemm_work_of(d);
+  double products = w.rows * w.k * w.n, weights = w.k * w.n, outputs = w.rows * w.n;
+  int bits = d->ints.bits ? d->ints.bits : (int)(8 * cy_weight_bytes(d->weights));
+  return w.matrices * (bits == 32 ? cy_cost_plain(cg, cy_cost_fmas(cg, products), 4 * weights, outputs)
+                                  : cy_cost_narrow_weights(cg, products, weights, bits, outputs));
+}
