@@ -76,14 +76,15 @@ static int check_kind(cy_work *b) {
  * are counted once, however often loops launch them. What only the run tells counts as a small size: what is large in
  * networks are sizes of weights, which are known, and most of the kernels of such sizes compute other sizes. */
 static bool little_to_do(const cy_work *b) {
-  const int64_t max = 100 * 1000 * 1000; /* picoseconds */
+  const cy_host_costs *costs = &b->machine->caps.host;
+  const int64_t max = 20 * costs->direct;
   int64_t sum = 0, *syms = calloc(cy_sym_count(b->g) + 1, sizeof *syms);
   if (!syms)
     cy_no_memory();
   for (uint32_t s = 1; s <= cy_sym_count(b->g); s++)
     syms[s] = s == b->p->workers ? 1 : SMALL_SIZE;
   for (uint32_t i = 0; i < b->nplans && sum <= max; i++) {
-    int64_t work = cy_dim_eval(b->g, cy_kernel_work(b->g, b->plans[i].kernel), syms);
+    int64_t work = cy_dim_eval(b->g, cy_kernel_work(costs, b->g, b->plans[i].kernel), syms);
     sum += work < 0 || work > max ? max + 1 : work;
   }
   free(syms);

@@ -198,9 +198,6 @@ LLVMValueRef cy_host_size(cy_host *h, cy_dim d) {
 
 /* ---- what a launch costs ---- */
 
-/* Picoseconds of one core: rough, they only decide whether and how finely work is shared between threads. */
-enum { PS_VECTOR_OP = 150, PS_SCALAR_OP = 600, PS_CONTRACTION = 25 /* per multiply-add */ };
-
 /* Distinct operations behind an expression; seen[] is stamped so that shared parts count once. */
 static int64_t ops_of(cy_kernel *k, cy_expr e, uint8_t *seen) {
   if (!e || seen[e])
@@ -213,16 +210,16 @@ static int64_t ops_of(cy_kernel *k, cy_expr e, uint8_t *seen) {
   return n;
 }
 
-static cy_dim stmts_work(cy_graph *g, cy_kernel *k, const cy_stmt *s, bool lanes, uint8_t *seen) {
+static cy_dim stmts_work(const cy_host_costs *costs, cy_graph *g, cy_kernel *k, const cy_stmt *s, bool lanes, uint8_t *seen) {
   cy_dim sum = cy_dim_const(g, 0);
   for (; s; s = s->next) {
     int64_t ops = 1 + ops_of(k, s->value, seen) + ops_of(k, s->offset, seen);
     if (s->kind == CY_S_FOR) {
-      cy_dim body = stmts_work(g, k, s->body, lanes || s->lanes, seen);
+      cy_dim body = stmts_work(costs, g, k, s->body, lanes || s->lanes, seen);
       sum = cy_dim_add(g, sum, cy_dim_mul(g, cy_kernel_var(k, s->var)->extent, body));
       continue;
     }
-    sum = cy_dim_addi(g, sum, ops * (lanes ? PS_VECTOR_OP : PS_SCALAR_OP));
+    sum = cy_dim_addi(g, sum, ops * (lanes ? costs->lane : costs->scalar));
   }
   return sum;
 }
@@ -243,14 +240,14 @@ static cy_dim contraction_macs(cy_graph *g, const cy_contraction *c) {
   return cy_dim_div(g, n, cy_dim_const(g, c->group > 0 ? c->group : 1));
 }
 
-cy_dim cy_kernel_work(cy_graph *g, cy_kernel *k) {
+cy_dim cy_kernel_work(const cy_host_costs *costs, cy_graph *g, cy_kernel *k) {
   const cy_contraction *c = cy_kernel_contraction(k);
   if (c->kind != CY_CONTRACT_NONE)
-    return cy_dim_muli(g, contraction_macs(g, c), PS_CONTRACTION);
+    return cy_dim_muli(g, contraction_macs(g, c), costs->product);
   uint8_t *seen = calloc(cy_expr_count(k) + 1, 1);
   if (!seen)
     cy_no_memory();
-  cy_dim body = stmts_work(g, k, cy_kernel_body(k), cy_kernel_grid_lanes(k), seen);
+  cy_dim body = stmts_work(costs, g, k, cy_kernel_body(k), cy_kernel_grid_lanes(k), seen);
   free(seen);
   return cy_dim_mul(g, body, cy_kernel_tasks(k));
 }

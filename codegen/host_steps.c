@@ -12,8 +12,8 @@
 #include <string.h>
 
 enum { CHUNK = 200 };
-#define PS_DIRECT 5000000 /* a launch of less work runs on the calling thread */
-#define PS_PIECE 2000000   /* work in one piece handed to a thread, at least */
+
+static const cy_host_costs *costs_of(const cy_host *h) { return &h->build->machine->caps.host; }
 
 static void emit_list(cy_host *h, const cy_step *s);
 
@@ -58,20 +58,20 @@ static void call_parallel(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValue
   cy_call(cg, parallel, args, count);
 }
 
-/* Tasks in a piece: n * PS_PIECE / work, at least 1; whole vectors where a task is one element. Both are positive. */
+/* Tasks in a piece: n * piece / work, at least 1; whole vectors where a task is one element. Both are positive. */
 static LLVMValueRef grain_of(cy_host *h, LLVMValueRef n, LLVMValueRef work, bool lanes) {
   cy_cg *cg = h->cg;
   LLVMValueRef per_task = cy_imax(cg, cy_div(cg, work, n), cy_i64(cg, 1));
-  LLVMValueRef grain = cy_addc(cg, cy_div(cg, cy_i64(cg, PS_PIECE), per_task), 1);
+  LLVMValueRef grain = cy_addc(cg, cy_div(cg, cy_i64(cg, costs_of(h)->piece), per_task), 1);
   return lanes ? cy_mulc(cg, cy_div(cg, cy_addc(cg, grain, 63), cy_i64(cg, 64)), 64) : grain;
 }
 
-/* n > 0 tasks of `work` picoseconds in all. */
+/* n > 0 tasks of `work` in all, in thousandths of a cycle. */
 static void call_by_work(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValueRef work, bool lanes) {
   cy_cg *cg = h->cg;
   int64_t n_const, work_const;
   bool known = cy_is_const(work, &work_const);
-  if ((known && work_const < PS_DIRECT) || (cy_is_const(n, &n_const) && n_const == 1)) {
+  if ((known && work_const < costs_of(h)->direct) || (cy_is_const(n, &n_const) && n_const == 1)) {
     call_direct(h, fn, n);
     return;
   }
@@ -80,7 +80,7 @@ static void call_by_work(cy_host *h, LLVMValueRef fn, LLVMValueRef n, LLVMValueR
     return;
   }
   cy_if branch;
-  cy_if_begin(cg, &branch, cy_icmp(cg, LLVMIntSLT, work, cy_i64(cg, PS_DIRECT)));
+  cy_if_begin(cg, &branch, cy_icmp(cg, LLVMIntSLT, work, cy_i64(cg, costs_of(h)->direct)));
   call_direct(h, fn, n);
   cy_if_else(cg, &branch);
   call_parallel(h, fn, n, grain_of(h, n, work, lanes));
@@ -163,7 +163,7 @@ static void emit_launch(cy_host *h, const cy_step *s) {
 /* ---- kernels that are functions of this program ---- */
 
 static void launch_phases(cy_host *h, const cy_step *s, const cy_kernel_plan *plan) {
-  LLVMValueRef work = cy_host_dim(h, cy_kernel_work(h->g, plan->kernel)), written = cy_host_writes_some(h, s);
+  LLVMValueRef work = cy_host_dim(h, cy_kernel_work(costs_of(h), h->g, plan->kernel)), written = cy_host_writes_some(h, s);
   for (int i = 0; i < plan->code.nphases; i++)
     emit_phase(h, plan, &plan->code.phase[i], work, written);
 }

@@ -56,8 +56,8 @@ void cy_stored_once(cy_work *b);
 void cy_stored_often_find(cy_work *b, cy_codegen_stats *out); /* what is left, once there are offsets */
 
 /* ---- host_dims.c ---- */
-/* The estimated time of a launch in picoseconds on one core, as an expression of the program's symbols. */
-cy_dim cy_kernel_work(cy_graph *g, cy_kernel *k);
+/* The estimated time of a launch on one core, in thousandths of a cycle, as an expression of the program's symbols. */
+cy_dim cy_kernel_work(const cy_host_costs *costs, cy_graph *g, cy_kernel *k);
 
 /* ---- explain/explain.c: the table of kernels ---- */
 void cy_explain(cy_work *b, FILE *out);

@@ -15,6 +15,18 @@
 struct cy_kernel;
 struct cy_machine; /* codegen's; the functions' first argument */
 
+/* What --int8 counts beside layer_cycles, in cycles per element; see the columns int_.. of codegen/cpu/machine.def. */
+typedef struct cy_int_costs {
+  double round, stored, moved, back;
+  double margin; /* how many times as fast as floats another precision must be */
+} cy_int_costs;
+
+/* What the host program counts when it shares a launch between threads, in thousandths of a cycle; see the columns host_... */
+typedef struct cy_host_costs {
+  int64_t lane, scalar, product; /* an operation for an element, by vectors or not; a product of a contraction */
+  int64_t direct, piece;         /* of a launch that is shared; of a piece of it */
+} cy_host_costs;
+
 typedef struct cy_target_caps {
   const struct cy_machine *machine;
 
@@ -54,6 +66,9 @@ typedef struct cy_target_caps {
   /* How many times as fast as in floats a convolution or attention has to be by layer_cycles where it rounds what it
    * reads, as the estimates are no better; 0: not known. */
   double rounding_margin;
+
+  cy_int_costs ints;
+  cy_host_costs host;
 
   /* Functions; NULL: the answer is always no. sizes: the value of every symbol. */
 

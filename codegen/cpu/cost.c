@@ -54,6 +54,14 @@ double cy_cost_depthwise(const cy_cg *cg, cy_depthwise_by by, double outputs, do
                                    : cycles;
 }
 
+double cy_cost_lanes_single(const cy_cg *cg, double outputs, double taps, double lanes, double channels) {
+  return outputs * (taps / lanes + cg->model.lane_reduce_sum / channels);
+}
+
+double cy_cost_lanes_shared(const cy_cg *cg, double positions, double taps, double lanes, double channels) {
+  return positions * taps * (cg->model.lane_reduce_shared / lanes + cg->model.lane_reduce_address / channels);
+}
+
 void cy_cost_looped(const cy_cg *cg, double products, double *out_rows, double *out_channels) {
   *out_rows = products * cg->model.looped_rows;
   *out_channels = products * cg->model.looped_channels;
@@ -90,6 +98,19 @@ double cy_cost_winograd_few(const cy_cg *cg, int64_t tiles, int64_t channels, in
   return larger(work, cy_cost_loads(cg, weight_bytes)) * each;
 }
 
+/* ---- Strassen's algorithm ---- */
+
+double cy_cost_strassen_plain(const cy_cg *cg, double fmas) { return cy_cost_instructions(cg, fmas, cg->model.strassen_plain); }
+
+double cy_cost_strassen_left(const cy_cg *cg, double vectors) { return vectors * cg->model.strassen_left; }
+
+double cy_cost_strassen(const cy_cg *cg, const cy_strassen_work *w) {
+  const cy_cpu_model *m = &cg->model;
+  double products = cy_cost_instructions(cg, w->fmas, m->strassen_fmas) * 7 / 8;
+  double sums = w->right * (w->halves ? m->strassen_right_half : m->strassen_right) + cy_cost_strassen_left(cg, w->left);
+  return products + cy_cost_strassen_plain(cg, w->plain) + sums + w->pairs * m->strassen_pair;
+}
+
 /* ---- planar convolutions ---- */
 
 /* A sum takes an fma every four cycles. */
@@ -119,6 +140,13 @@ double cy_cost_task(const cy_cg *cg, double rows, double panels, double panel) {
 
 bool cy_cost_task_splits(const cy_cg *cg, double rows, double columns, double k) {
   return columns * k * (rows + cg->model.task_columns) >= cg->model.task_worth;
+}
+
+double cy_cost_amx_task(const cy_cg *cg, const cy_amx_work *w) {
+  const cy_cpu_model *m = &cg->model;
+  double copies = w->copied_rows * (w->row_bytes / m->amx_copied + m->amx_copied_row);
+  return m->amx_task + copies + w->columns * w->row_bytes / m->amx_weights + w->tiles * w->row_bytes / 64 * m->amx_tiles +
+         w->sums / 16 * m->amx_output;
 }
 
 int64_t cy_cost_depthwise_task(const cy_cg *cg, double work, int64_t all, cy_depthwise_by by) {
@@ -153,7 +181,7 @@ double cy_cost_grouped(const cy_cg *cg, cy_factor_type f, double rows, double de
   int64_t whole = amx ? CY_AMX_STEP * (bf16 ? 2 : 4) : 1; /* of a tile's depth */
   double work = rows * (double)cy_round_up((int64_t)depth, whole) * filled / rate_of(cg, f);
   double loads = cy_cost_loads(cg, depth * n * (bf16 ? 2 : 1));
-  double copies = rows * (depth * (bytes && cg->vnni ? m->copied : m->widened) * by_eights(cg) + runs * m->run);
+  double copies = rows * (depth * (bytes && cg->vnni ? m->copied_bytes : m->copied_words) * by_eights(cg) + runs * m->copied_run);
   return larger(work, loads) * share + copies + rows * n * (bytes ? m->int_output : m->bf16_output) * by_eights(cg);
 }
 
@@ -195,4 +223,19 @@ double cy_cost_recurrent(const cy_cg *cg, bool ints, double steps, double weight
   if (ints)
     return steps * (weights / m->recurrent_int + units * m->recurrent_rounding);
   return steps * weights / (batched ? m->recurrent_batch : m->recurrent);
+}
+
+/* ---- for passes and the host program ---- */
+
+static int64_t thousandths(double cycles) { return (int64_t)(cycles * 1000 + 0.5); }
+
+void cy_cost_caps(const cy_cg *cg, cy_target_caps *caps) {
+  static const cy_cpu_model usual = {
+#define COLUMN(name, unit, usual, meaning) .name = usual,
+#include "machine.def"
+  };
+  const cy_cpu_model *m = cg ? &cg->model : &usual;
+  caps->ints = (cy_int_costs){m->int_round, m->int_stored, m->int_moved, m->int_back, m->int_margin};
+  caps->host = (cy_host_costs){thousandths(m->host_lane), thousandths(m->host_scalar), thousandths(m->host_product),
+                               thousandths(m->host_direct), thousandths(m->host_piece)};
 }

@@ -8,6 +8,7 @@
 #define CY_CPU_COST_H
 
 #include "emit.h"
+#include "ir/target_caps.h"
 
 /* Groups of k that a tile of AMX holds. */
 enum { CY_AMX_STEP = 16 };
@@ -37,6 +38,10 @@ double cy_cost_sums(const cy_cg *cg, double outputs); /* to store them */
 typedef enum cy_depthwise_by { CY_DEPTHWISE_FMA, CY_DEPTHWISE_DOT2, CY_DEPTHWISE_DOT4 } cy_depthwise_by;
 /* taps: products of an output. */
 double cy_cost_depthwise(const cy_cg *cg, cy_depthwise_by by, double outputs, double taps, double inputs_per_output);
+/* Few channels in lanes, in products of vectors for each input channel: outputs of their own, of so many lanes, or as many in a vector
+ * as leave `lanes` for each. channels: of the input. */
+double cy_cost_lanes_single(const cy_cg *cg, double outputs, double taps, double lanes, double channels);
+double cy_cost_lanes_shared(const cy_cg *cg, double positions, double taps, double lanes, double channels);
 /* A convolution whose weights come at run time. */
 void cy_cost_looped(const cy_cg *cg, double products, double *out_rows, double *out_channels);
 /* A feature map that changes its layout. */
@@ -50,6 +55,19 @@ double cy_cost_winograd_output(const cy_cg *cg, double tiles, int64_t columns, b
 double cy_cost_winograd_points(const cy_cg *cg, double rows, double points, int64_t channels, int64_t columns);
 /* The same of few tiles; weight_bytes: of a vector's nine taps. */
 double cy_cost_winograd_few(const cy_cg *cg, int64_t tiles, int64_t channels, int64_t columns, double weight_bytes);
+
+/* ---- Strassen's algorithm ---- */
+
+/* Of a task. Neither factor is in the first-level cache, so that micro-kernels reach less of the peak. */
+typedef struct cy_strassen_work {
+  double fmas, plain; /* instructions of its rows in pairs of tiles, 8 for 7; of others */
+  double left, right; /* vectors of factors that are added up */
+  bool halves;        /* the right one is stored so */
+  double pairs;       /* of tiles and panels */
+} cy_strassen_work;
+double cy_cost_strassen(const cy_cg *cg, const cy_strassen_work *w);
+double cy_cost_strassen_left(const cy_cg *cg, double vectors);
+double cy_cost_strassen_plain(const cy_cg *cg, double fmas); /* a product in place of it */
 
 /* ---- planar convolutions ---- */
 
@@ -74,6 +92,11 @@ double cy_cost_planar(const cy_cg *cg, const cy_planar_work *w);
 double cy_cost_task(const cy_cg *cg, double rows, double panels, double panel);
 /* Is a task worth being split? columns: of all its panels. */
 bool cy_cost_task_splits(const cy_cg *cg, double rows, double columns, double k);
+/* A task by AMX: rows that it copies, bytes of a row, columns, pairs of tiles, sums. */
+typedef struct cy_amx_work {
+  double copied_rows, row_bytes, columns, tiles, sums;
+} cy_amx_work;
+double cy_cost_amx_task(const cy_cg *cg, const cy_amx_work *w);
 /* Row blocks of a depthwise convolution's task, of `all` (0: not known): a row block has so many products by fma, or outputs. */
 int64_t cy_cost_depthwise_task(const cy_cg *cg, double work, int64_t all, cy_depthwise_by by);
 
@@ -99,6 +122,11 @@ double cy_cost_rounding(const cy_cg *cg, double elements, bool image);
 /* rows and keys with those that fill up tiles where AMX multiplies; factors: elements of q, k and v. */
 double cy_cost_attention(const cy_cg *cg, bool bf16, double scores, double products, double factors);
 double cy_cost_recurrent(const cy_cg *cg, bool ints, double steps, double weights, double units, bool batched);
+
+/* ---- for passes and the host program ---- */
+
+/* Fills in caps.ints and caps.host. cg NULL: of usual cores. */
+void cy_cost_caps(const cy_cg *cg, cy_target_caps *caps);
 
 /* ---- choices.c ---- */
 /* Of the lines "*, tab, -NAME" that name forms: cy_cg.forms_off. */

@@ -65,6 +65,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   m->caps.bytes_per_cycle_memory = cg->model.floor_bytes;
   m->caps.tile_columns = 2 * cg->W;
   m->caps.rounding_margin = cg->model.rounding_margin;
+  cy_cost_caps(cg, &m->caps);
   m->caps.f16_weights = cy_cg_has(cg, "f16c") || cy_cg_has(cg, "neon"); /* widened by an instruction or two a vector */
   m->caps.bf16_weights = true;
   m->needs = strdup(cg->has);

@@ -89,14 +89,12 @@ static void cpu_describe(cy_cg *cg) {
   bool tiles = cg->avx512 && cy_cg_has(cg, "amx-tile");
   cg->amx_int8 = tiles && cg->vnni && cy_cg_has(cg, "amx-int8");
   cg->amx_bf16 = tiles && cy_cg_has(cg, "amx-bf16");
-  /* Sapphire Rapids, which is the first with FP16, takes four times as long for it as for an fma. */
-  cg->bf16_dot = cg->avx512 && cy_cg_has(cg, "avx512bf16") && !cy_cg_has(cg, "avx512fp16");
-  /* Updates of microcode make it slow on older CPUs of Intel's, and on AMD's it takes many operations. */
-  cg->gathers = cg->avx512 && cy_cg_has(cg, "avx512fp16");
   cg->fma = cy_cg_has(cg, "fma") || cy_cg_has(cg, "neon");
   cg->W = cy_cpu_lanes(cg->has);
   cg->registers = cg->avx512 || cy_cg_has(cg, "neon") ? 32 : 16;
   cy_cpu_model_of(cg->cpu, cg->has, cg->W, &cg->model);
+  cg->bf16_dot = cg->avx512 && cy_cg_has(cg, "avx512bf16") && cg->model.bf16_dot;
+  cg->gathers = cg->avx512 && cg->model.gathers;
 }
 
 static void types_init(cy_cg *cg) {

@@ -7,6 +7,7 @@
  * CUDA C source, or its PTX.
  */
 #define _GNU_SOURCE
+#include "codegen/cpu/cost.h"
 #include "codegen/cuda/cuda_int.h"
 #include "codegen/host_int.h"
 
@@ -88,6 +89,7 @@ static bool match(const char *spec, cy_machine *m, char **out_error) {
   if (!c)
     cy_no_memory();
   m->arch = cy_arch_here();
+  cy_cost_caps(NULL, &m->caps);
   for (const char *p = spec, *end = NULL; !end || *end; p = end + 1) {
     size_t len = strcspn(p, ",");
     const cy_arch *host = host_named(p, len);

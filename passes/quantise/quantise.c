@@ -289,12 +289,6 @@ static void list_tensors(placer *s) {
 
 /* ---- time ------------------------------------------------------------------------------------------------------- */
 
-/* Cycles per element, measured on Zen 3: to round in the kernel that makes the element, if its sums are floats; what
- * storing a byte saves where they are integers, which are converted either way; what moving a byte saves against moving
- * a float; to make floats of bytes again for a layer that stays in float. And what integers have to gain, as estimates
- * are no better. */
-static const double ROUNDING = 0.3, STORED = 0.1, MOVED = 0.25, BACK = 0.5, MARGIN = 1.03;
-
 /* The layer, counted from 1, in whose kernel v is made; 0: it is no layer's. */
 static uint32_t layer_making(placer *s, cy_val v) {
   leaves l = {.n = 0};
@@ -309,6 +303,7 @@ static uint32_t layer_making(placer *s, cy_val v) {
 /* Layers that would not be faster in integers, with the conversions they give rise to, stay in float. */
 static void keep_slow(placer *s) {
   cy_quant *q = s->q;
+  const cy_int_costs *c = &cy_caps_of(q->caps)->ints;
   cy_quant_tensor *known = q->tensor;
   uint32_t nknown = q->ntensors;
   mark_all(s);
@@ -326,19 +321,19 @@ static void keep_slow(placer *s) {
     double elements = cy_quant_elements(s->g, v, s->sizes);
     uint32_t maker = layer_making(s, v);
     bool may_be_int = maker && !q->layer[maker - 1].keep;
-    gain[nl + t] = (int64_t)((mover_of(s, v) ? MOVED : may_be_int ? STORED : -ROUNDING) * elements);
+    gain[nl + t] = (int64_t)((mover_of(s, v) ? c->moved : may_be_int ? c->stored : -c->round) * elements);
     if (may_be_int)
-      needs[nneeds++] = (cy_quant_need){nl + t, maker - 1, (int64_t)((STORED + ROUNDING) * elements)};
+      needs[nneeds++] = (cy_quant_need){nl + t, maker - 1, (int64_t)((c->stored + c->round) * elements)};
   }
   for (uint32_t i = 0; i < nl; i++) {
     const cy_quant_layer *l = &q->layer[i];
     uint32_t t = s->tensor[l->input];
-    int64_t back = t ? (int64_t)(BACK * cy_quant_elements(s->g, l->input, s->sizes)) : 0;
+    int64_t back = t ? (int64_t)(c->back * cy_quant_elements(s->g, l->input, s->sizes)) : 0;
     if (l->keep && t)
       gain[nl + t - 1] -= back;
     if (l->keep)
       continue;
-    gain[i] = (int64_t)(l->cycles[0] - l->cycles[1] * MARGIN);
+    gain[i] = (int64_t)(l->cycles[0] - l->cycles[1] * c->margin);
     needs[nneeds++] = (cy_quant_need){i, nl + t - 1, CY_QUANT_MUST};
     needs[nneeds++] = (cy_quant_need){nl + t - 1, i, back};
   }

@@ -158,8 +158,6 @@ static cy_val contraction(dynamic *s, cy_node id) {
   return cy_build_binary(g, CY_OP_mul, y, cy_quant_along_channels(g, n, scale));
 }
 
-/* What integers have to gain, as estimates are no better; those of convolutions and attention: what the target says. */
-static const double MARGIN = 1.03;
 
 /* Layer n's share of rounding what it reads. */
 static double rounding_cycles(const dynamic *s, const cy_node_info *n) {
@@ -187,9 +185,9 @@ static bool is_dense(const dynamic *s, const cy_node_info *n) {
 static bool gains(const dynamic *s, const cy_quant_layer *l, const cy_node_info *n) {
   if (l->cycles[0] <= 0)
     return !cy_quant_is_conv(n) || is_dense(s, n);
-  double margin = cy_caps_of(s->q->caps)->rounding_margin;
-  bool wide = (cy_quant_is_conv(n) || n->op == CY_OP_attention) && margin > MARGIN;
-  return l->cycles[0] > l->cycles[1] * (wide ? margin : MARGIN);
+  const cy_target_caps *caps = cy_caps_of(s->q->caps);
+  bool wide = (cy_quant_is_conv(n) || n->op == CY_OP_attention) && caps->rounding_margin > caps->ints.margin;
+  return l->cycles[0] > l->cycles[1] * (wide ? caps->rounding_margin : caps->ints.margin);
 }
 
 static bool any_of(const cy_node_info *n, const bool *marked) {

@@ -13,8 +13,6 @@
 
 #include <string.h>
 
-/* What a precision has to gain, as estimates are no better. */
-static const double MARGIN = 1.03;
 
 const char *cy_precision_name(cy_precision p) {
 #define CY_PRECISION(id, name) [CY_PRECISION_##id] = name,
@@ -46,8 +44,8 @@ static double cycles_as(const offering *s, const cy_node_info *n, cy_layer_arith
   return cy_caps_layer_cycles(s->q->caps, s->p->g, n, s->sizes, as);
 }
 
-static bool gains(const cy_quant_layer *l) {
-  return l->cycles[0] > 0 && l->cycles[1] > 0 && l->cycles[1] * MARGIN < l->cycles[0];
+static bool gains(const offering *s, const cy_quant_layer *l) {
+  return l->cycles[0] > 0 && l->cycles[1] > 0 && l->cycles[1] * cy_caps_of(s->q->caps)->ints.margin < l->cycles[0];
 }
 
 /* Is entry l, whose precision is set, worth offering? Sets its estimates. */
@@ -59,20 +57,20 @@ static bool is_offered(offering *s, cy_quant_layer *l) {
   switch (l->precision) {
   case CY_PRECISION_STATIC:
     l->cycles[1] = fixed ? fixed->cycles[1] : 0;
-    return fixed && gains(l);
+    return fixed && gains(s, l);
   case CY_PRECISION_DYNAMIC:
     return !attends && cy_quant_dynamics_offered(s->dynamics, l->node, l) && !l->keep && l->cycles[0] > 0;
   case CY_PRECISION_BF16:
     if (attends)
       return cy_quant_dynamics_offered(s->dynamics, l->node, l) && !l->keep;
     l->cycles[1] = cycles_as(s, n, CY_LAYER_BF16);
-    return cy_half_offered(s->p, n, CY_BF16, s->sizes) && gains(l);
+    return cy_half_offered(s->p, n, CY_BF16, s->sizes) && gains(s, l);
   case CY_PRECISION_F16:
     l->cycles[1] = cycles_as(s, n, CY_LAYER_F16_WEIGHTS);
-    return gains(l) && cy_half_offered(s->p, n, CY_F16, s->sizes);
+    return gains(s, l) && cy_half_offered(s->p, n, CY_F16, s->sizes);
   case CY_PRECISION_INT4:
     l->cycles[1] = cycles_as(s, n, CY_LAYER_INT4_WEIGHTS);
-    return gains(l) && cy_weights_offered(s->p, n);
+    return gains(s, l) && cy_weights_offered(s->p, n);
   default:
     return false;
   }

@@ -214,6 +214,7 @@ static void one_estimate(void) {
   cy_diag_destroy(diag);
 }
 
-static const check_test tests[] = {{"rows", rows}, {"unknown_cpus", unknown_cpus}, {"reported", reported}, {"hidden_vectors", hidden_vectors}, {"order", order}, {"one_estimate", one_estimate}};
+static const check_test tests[] = {{"rows", rows}, {"unknown_cpus", unknown_cpus}, {"reported", reported}, {"hidden_vectors", hidden_vectors}, {"order", order},
+                                   {"one_estimate", one_estimate}};
 
 int main(int argc, char **argv) { return check_main(argc, argv, tests, CHECK_COUNT(tests)); }

@@ -264,7 +264,7 @@ static void test_dynamic_convolutions(void) {
   out = run(&q, convolutions_text); /* nothing is known of time: dense ones only */
   CHECK(!q.layer[4].keep && q.layer[5].keep && !q.layer[6].keep);
   free(out);
-  static const cy_target_caps halves = {.layer_cycles = half};
+  static const cy_target_caps halves = {.layer_cycles = half, .ints = {.margin = 1.03}};
   q.caps = &halves;
   out = run(&q, convolutions_text);
   CHECK(!q.layer[8].keep && q.layer[9].keep && !strcmp(q.layer[9].keep, CY_QUANT_NO_GAIN) && !q.layer[10].keep);

@@ -21,17 +21,9 @@ enum {
   MAX_OUTPUTS = 8,
   MAX_ROWS = 20,
   MIN_LANES = 8,
-  LANE_SUMS = 6, /* what summing up an output's lanes takes, in products of vectors */
   UNROLLED = 4,  /* vectors of channels */
   FENCED = 4,    /* rows, of whose loads there are registers for so many at a time */
 };
-
-/* Outputs that share a vector need a load for each product; those of their own share what is loaded. Measured on Zen 5. */
-static const double SHARED = 1.3, ADDRESS = 0.7; /* a position's, of a tap */
-
-static double single_products(const cy_conv_desc *d, unsigned lanes, double outputs, double taps) {
-  return outputs * (double)d->cout * (taps / lanes + LANE_SUMS / (double)d->cin);
-}
 
 /* Lanes that outputs of their own have: as many as divide the channels; 0: not so. */
 static unsigned single_lanes(const cy_cg *cg, const cy_conv_desc *d) {
@@ -46,12 +38,12 @@ cy_lane_reduce cy_lane_reduce_choose(const cy_cg *cg, const cy_conv_desc *d, dou
   if (d->groups > 1 || d->cout > MAX_OUTPUTS)
     return best;
   best.lanes = single_lanes(cg, d);
-  *out_products = best.lanes ? single_products(d, best.lanes, outputs, taps) : INFINITY;
+  *out_products = best.lanes ? cy_cost_lanes_single(cg, outputs * (double)d->cout, taps, best.lanes, (double)d->cin) : INFINITY;
   unsigned together = 2;
   while (together < d->cout)
     together *= 2;
   unsigned each = cg->W / together;
-  double shared = outputs * taps * (SHARED / each + ADDRESS / (double)d->cin);
+  double shared = cy_cost_lanes_shared(cg, outputs, taps, each, (double)d->cin);
   if (each > 1 && d->cin % each == 0 && shared < *out_products) {
     *out_products = shared;
     best = (cy_lane_reduce){cg->W, together};

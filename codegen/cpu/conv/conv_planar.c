@@ -24,7 +24,6 @@ enum {
   LINE = 16,      /* floats */
   LONG_SUM = 128, /* products; with fewer, what is written counts, channel by channel */
   ENOUGH_TASKS = 16,
-  WORTH_A_TASK = 20000, /* cycles */
   UNKNOWN_ROW = 4096,   /* what a row of unknown length is taken for */
   UNKNOWN_ROWS = 64     /* likewise, rows of a feature map */
 };
@@ -72,7 +71,8 @@ static int64_t piece_choose(const cy_cg *cg, const planar *p, int64_t width) {
   for (int i = 0; i < 2; i++)
     others *= cy_csize_or(p->axis[i].out, UNKNOWN_ROWS);
   double work = (double)others * tile_cycles(cg, p->taps * p->c, p->m, width, p->mr, p->nv);
-  int64_t tasks = work / WORTH_A_TASK < ENOUGH_TASKS ? (int64_t)(work / WORTH_A_TASK) + 1 : ENOUGH_TASKS;
+  double worth = work / cg->model.planar_task;
+  int64_t tasks = worth < ENOUGH_TASKS ? (int64_t)worth + 1 : ENOUGH_TASKS;
   int64_t pieces = cy_ceil(tasks, others), fit = cy_ceil(width, max > panel ? max : panel);
   return cy_round_up(cy_ceil(width, pieces > fit ? pieces : fit), panel);
 }
@@ -98,7 +98,7 @@ static void rows_choose(const cy_cg *cg, planar *p, int64_t width) {
     planar q = *p;
     set_rows(&q, rows);
     if (rows > 1 && (kept_floats(&q) * 4 > cy_l2_part(cg, 1, KEPT_SHARE) ||
-                     ((double)others * cy_ceil(out, rows) < ENOUGH_TASKS && (double)rows * row > WORTH_A_TASK)))
+                     ((double)others * cy_ceil(out, rows) < ENOUGH_TASKS && (double)rows * row > cg->model.planar_task)))
       break;
     double copied = (double)q.lines / (double)rows;
     if (rows == 1 || copied < min) {

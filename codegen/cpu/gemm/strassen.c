@@ -546,26 +546,28 @@ typedef struct shape {
   const cy_cg *cg;
   cy_tile tile;
   int64_t outer, rows, panels, k, k_block;
-  bool shared;
-  double right_sum; /* cycles */
+  bool shared, halves;
 } shape;
 
-static double fmas_cycles(const shape *s, double rows, double panels, double rate) {
-  return cy_cost_instructions(s->cg, rows * panels * s->tile.nv * (double)s->k, rate);
-}
+static double fmas_of(const shape *s, double rows, double panels) { return rows * panels * s->tile.nv * (double)s->k; }
 
 static double plain_cycles(const shape *s, double rows, double panels) {
-  return fmas_cycles(s, rows, panels, s->cg->model.strassen_plain);
+  return cy_cost_strassen_plain(s->cg, fmas_of(s, rows, panels));
 }
+
+static double left_vectors(const shape *s, double rows) { return rows * (double)s->k / s->cg->W; }
 
 /* Of a task of so many rows and panels. */
 static double fast_cycles(const shape *s, int64_t rows, double panels) {
   int64_t pair = 2 * s->tile.mr, pairs = rows / pair, rest = rows % pair;
-  double k = (double)s->k, columns = panels * s->tile.nv, blocks = (double)cy_ceil(s->k, s->k_block);
-  double products = fmas_cycles(s, (double)(pairs * pair), panels, s->cg->model.strassen_fmas) * PRODUCTS / 8;
-  double sums = k * columns * s->right_sum + (s->shared ? 0 : (double)rows * k / s->cg->W * s->cg->model.strassen_left);
-  double plain = plain_cycles(s, rest && rest < 4 ? 4 : (double)rest, panels);
-  return products + plain + sums + (double)pairs * panels / 2 * blocks * s->cg->model.strassen_pair;
+  double blocks = (double)cy_ceil(s->k, s->k_block);
+  cy_strassen_work w = {.fmas = fmas_of(s, (double)(pairs * pair), panels),
+                        .plain = fmas_of(s, rest && rest < 4 ? 4 : (double)rest, panels),
+                        .left = s->shared ? 0 : left_vectors(s, (double)rows),
+                        .right = (double)s->k * (panels * s->tile.nv),
+                        .halves = s->halves,
+                        .pairs = (double)pairs * panels / 2 * blocks};
+  return cy_cost_strassen(s->cg, &w);
 }
 
 /* What so many workers take, together, for tasks of these blocks. */
@@ -574,7 +576,7 @@ static double work_cycles(const shape *s, cy_blocks b, bool fast, int64_t worker
   int64_t tasks = s->outer * rows * columns;
   double panels = (double)s->panels / (double)columns;
   double task = fast ? fast_cycles(s, s->rows / rows, panels) : plain_cycles(s, (double)s->rows / (double)rows, panels);
-  double once = fast && s->shared ? (double)(s->outer * s->rows) * (double)s->k / s->cg->W * s->cg->model.strassen_left : 0;
+  double once = fast && s->shared ? cy_cost_strassen_left(s->cg, left_vectors(s, (double)(s->outer * s->rows))) : 0;
   return (double)cy_round_up(tasks, workers) * task + once;
 }
 
@@ -605,8 +607,7 @@ bool cy_strassen_choose(const cy_cg *cg, cy_tile t, cy_weights weights, int64_t 
   const int64_t max = 768;
   if (k % 2 || panels < 4 || (rows && rows < 4 * t.mr))
     return false;
-  shape s = {cg, t, outer ? outer : 1, rows ? rows : MAX_ROWS, panels, k, k, false, 0};
-  s.right_sum = weights == CY_WEIGHTS_F32 ? cg->model.strassen_right : cg->model.strassen_right_half;
+  shape s = {cg, t, outer ? outer : 1, rows ? rows : MAX_ROWS, panels, k, k, false, weights != CY_WEIGHTS_F32};
   s.k_block = cy_round_up(cy_ceil(k, cy_ceil(k, max)), 16);
   s.k_block = s.k_block < k ? s.k_block : k;
   s.shared = rows && outer && (double)(outer * rows * k * 4) <= cg->model.strassen_shared;

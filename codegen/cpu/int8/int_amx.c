@@ -50,12 +50,10 @@ cy_tile cy_int_gemm_amx_tile(int64_t rows, int64_t n) {
   return (cy_tile){few ? CY_AMX_ROWS : 2 * CY_AMX_ROWS, need < max ? (unsigned)need : max};
 }
 
-/* Nanoseconds of a task, about, on Sapphire Rapids: rows are copied at 32 bytes/ns, weights come from a cache at 20,
- * tiles of accumulators take 16 cycles for each of k, and 16 of these 4 ns in an epilogue. */
-static double task_ns(cy_tile tile, double rows, double panels, double row_bytes, bool copied) {
+static double task_cycles(const cy_cg *cg, cy_tile tile, double rows, double panels, double row_bytes, bool copied) {
   double columns = panels * tile.nv * 16, tiles = (double)cy_ceil((int64_t)rows, CY_AMX_ROWS) * columns / 16;
-  double copies = copied ? rows * (row_bytes / 32 + 4) : 0;
-  return 300 + copies + columns * row_bytes / 20 + tiles * row_bytes / 64 * 8 + rows * columns / 16 * 4;
+  cy_amx_work w = {copied ? rows : 0, row_bytes, columns, tiles, rows * columns};
+  return cy_cost_amx_task(cg, &w);
 }
 
 /* Blocks such that 1, 2, 4 and 8 workers wait least for the one with the most tasks. */
@@ -70,9 +68,9 @@ cy_blocks cy_int_gemm_amx_blocks(const cy_cg *cg, cy_tile tile, int64_t outer, i
   for (int64_t mb = tile.mr; mb == tile.mr || (mb <= max && mb - tile.mr < all); mb += tile.mr)
     for (int64_t splits = cy_ceil(panels, MAX_PANELS); splits <= panels; splits++) {
       int64_t nb = cy_ceil(panels, splits), blocks = cy_ceil(all, mb), tasks = outer * blocks * splits;
-      double ns = task_ns(tile, (double)all / (double)blocks, (double)nb, (double)row_bytes, copied), cost = 0;
+      double task = task_cycles(cg, tile, (double)all / (double)blocks, (double)nb, (double)row_bytes, copied), cost = 0;
       for (int64_t workers = 1; workers <= 8; workers *= 2)
-        cost += (double)(cy_ceil(tasks, workers) * workers) * ns;
+        cost += (double)(cy_ceil(tasks, workers) * workers) * task;
       if (min == 0 || cost < min) {
         min = cost;
         best = (cy_blocks){mb, nb};
