@@ -19,6 +19,9 @@ typedef struct cy_candidate {
   bool refused;  /* it is not allowed: by --fast-algorithms=off, or as it would not be exact */
 } cy_candidate;
 
+/* A margin: it is not chosen by estimates, but by --tune and --choice. */
+#define CY_IF_ASKED 100.0
+
 enum { CY_MAX_CANDIDATES = 24, CY_LAYER_TEXT = 160 };
 typedef struct cy_candidates {
   char layer[CY_LAYER_TEXT]; /* what is computed: "conv 64->128 k3x3 s1x1 .."; layers of one text have one choice */
@@ -54,6 +57,9 @@ static inline bool cy_candidate_is(const char *name, const char *base) {
   size_t n = strlen(base);
   return !strncmp(name, base, n) && (!name[n] || name[n] == '-');
 }
+
+/* Its cycles are then about those of the algorithm's usual form: estimates do not tell variants. */
+static inline bool cy_candidate_is_variant(const cy_candidate *one) { return strchr(one->name, '-'); }
 
 static inline void cy_candidates_add(cy_candidates *c, cy_candidate one) {
   if (c->n < CY_MAX_CANDIDATES)

@@ -112,11 +112,11 @@ def layers_of(text):
     """{layer: ({candidate}, the chosen one)} of --explain=costs."""
     layers, layer = {}, None
     for line in text.splitlines():
-        found = re.match(r'  ([* ]) \(?([\w-]+)\)? +[\d.]+ kcycles', line)
+        found = re.match(r'  ([* ]) \(?([\w-]+)\)? +(?:[\d.]+ kcycles|not estimated)', line)
         if found and layer:
             names, chosen = layers[layer]
             layers[layer] = (names | {found[2]}, found[2] if found[1] == '*' else chosen)
-        elif re.match(r'(conv|matmul)', line):
+        elif re.match(r'(conv|matmul|attention)', line):
             layer = line.split('  ')[0]
             layers[layer] = (set(), None)
     return layers

@@ -202,8 +202,9 @@ typedef struct cy_phase_desc {
   cy_task_body *body; /* in place of emit, where tasks share nothing but the plan, which is their frame */
 } cy_phase_desc;
 
-/* What makes code of contractions of one kind. To add one: its file, its name below, and where it is chosen (README.md). desc: of the type that the generator is for; it must live as long as the plan, and its epilogue be
- * set before code is emitted. Plans are in the arena. */
+/* What makes code of contractions of one kind. To add one: its file, its name below, and where it is chosen (README.md). desc:
+ * of the type that the generator is for; it must live as long as the plan, and its epilogue be set before code is emitted. Plans
+ * are in the arena. */
 typedef struct cy_generator {
   void *(*plan)(const cy_cg *cg, const void *desc, cy_arena *arena);
   /* matrices: how many the constant holds. NULL: no operand is packed when compiling. */
@@ -356,5 +357,8 @@ typedef struct cy_attention_desc {
   cy_scores scores;    /* set with the epilogue */
   cy_epilogue epilogue;
 } cy_attention_desc;
+/* Cycles on one core; sizes that are not known are taken for usual ones. */
+double cy_attention_cost(const cy_cg *cg, const cy_attention_desc *desc);
+void cy_attention_text(const cy_attention_desc *desc, cy_candidates *c);
 
 #endif

@@ -38,9 +38,12 @@ double cy_cost_plain(const cy_cg *cg, double fma_cycles, double weight_bytes, do
   return larger(fma_cycles, cy_cost_loads(cg, weight_bytes)) * cg->model.plain + cy_cost_sums(cg, outputs);
 }
 
-/* Instructions that make floats of a vector of codes, and bytes of a weight with its share of the scale of a block of 32. */
+/* Bytes of a weight, with its share of the scale of a block of 32. */
+static double bytes_of(int bits) { return bits / 8.0 + (bits == 16 ? 0 : 0.125); }
+
+/* Instructions that make floats of a vector of codes. */
 double cy_cost_narrow_weights(const cy_cg *cg, double products, double weights, int bits, double outputs) {
-  double widening = bits == 16 ? 1 : 8, bytes = bits / 8.0 + (bits == 16 ? 0 : 0.125);
+  double widening = bits == 16 ? 1 : 8, bytes = bytes_of(bits);
   return cy_cost_plain(cg, cy_cost_fmas(cg, products + widening * weights), bytes * weights, outputs);
 }
 
@@ -187,6 +190,10 @@ double cy_cost_grouped(const cy_cg *cg, cy_factor_type f, double rows, double de
 
 double cy_cost_groups(const cy_cg *cg, double products, int group) {
   return products / ((double)group * cg->model.fmas * cg->W);
+}
+
+double cy_cost_rows24(const cy_cg *cg, double products, double weights, int bits) {
+  return larger(cy_cost_groups(cg, 3 * products, 4), cy_cost_loads(cg, weights * bytes_of(bits)));
 }
 
 double cy_cost_int_step(const cy_cg *cg, unsigned mr, unsigned nv, bool dot4, bool split) {

@@ -603,6 +603,13 @@ static void keep_candidates(const cy_cg *cg, cy_arena *arena, cy_kernel_plan *pl
   plan->why = reason(cg, arena, kept);
 }
 
+/* The only candidate of a layer whose text is set. */
+static void keep_only(const cy_cg *cg, cy_arena *arena, cy_kernel_plan *plan, cy_candidates *c, const char *name, double cycles) {
+  cy_candidates_add(c, (cy_candidate){name, cycles, 1, true, false});
+  cy_candidates_choose(cg, c);
+  keep_candidates(cg, arena, plan, c);
+}
+
 /* Adds variants to an algorithm's candidates, chooses, and keeps them; returns what the choice has it planned by. */
 static cy_cg with_variants(const cy_cg *cg, cy_arena *arena, cy_kernel_plan *plan, const cy_variants *v, int n,
                            cy_candidates *c) {
@@ -624,9 +631,13 @@ static void prepare_ints(const cy_machine *m, cy_program *p, cy_kernel_plan *pla
   if (f->packed)
     choose_ints(m, p, plan, f, &c, arena);
   cy_int_gemm_desc d = int_gemm_desc(plan, f);
-  if (f->split)
+  if (!f->packed) {
+    cy_int_candidates(m->state, &d, false, false, &c);
+    cy_candidates_choose(m->state, &c);
+  }
+  if (!f->packed || f->split)
     keep_candidates(m->state, arena, plan, &c);
-  else if (f->packed) {
+  else {
     cy_int_gemm_desc direct = d;
     direct.winograd = false;
     cy_variants v = cy_int_variants(m->state, &direct);
@@ -670,21 +681,34 @@ static void prepare_conv(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan
 static void prepare_gemm(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan *f, cy_arena *arena) {
   cy_gemm_desc *d = &f->desc.gemm;
   *d = gemm_desc(plan, f);
+  cy_candidates c;
   if (d->ints.bits) {
+    const char *type = d->ints.bits == 4 ? "_int4" : d->ints.bits == 8 ? "_int8" : "_int";
+    cy_gemm_desc constant = *d; /* as they are read where the model has them, but they do not come at run time */
+    constant.b_packed = true;
+    c = (cy_candidates){.n = 0};
+    cy_gemm_text(&constant, cy_arena_printf(arena, "%s_weights", type), &c);
+    keep_only(cg, arena, plan, &c, "plain", cy_gemm_cost(cg, d));
     plan_by(cg, f, gemm_generator(d), arena);
     return;
   }
-  cy_candidates c;
   cy_gemm_candidates(cg, d, &c);
   cy_variants v = cy_gemm_variants(cg, d);
   cy_cg with = with_variants(cg, arena, plan, &v, 1, &c);
   plan_by(&with, f, gemm_generator(d), arena);
 }
 
+static void prepare_attention(const cy_cg *cg, cy_kernel_plan *plan, const cy_attention_desc *d, cy_arena *arena) {
+  cy_candidates c = {.n = 0};
+  cy_attention_text(d, &c);
+  keep_only(cg, arena, plan, &c, "blocks", cy_attention_cost(cg, d));
+}
+
 static void prepare_floats(const cy_cg *cg, cy_kernel_plan *plan, contraction_plan *f, cy_arena *arena) {
   switch (cy_kernel_contraction(plan->kernel)->kind) {
   case CY_CONTRACT_ATTENTION:
     f->desc.attention = attention_desc(plan);
+    prepare_attention(cg, plan, &f->desc.attention, arena);
     plan_by(cg, f, &cy_attention_generator, arena);
     return;
   case CY_CONTRACT_MATMUL:

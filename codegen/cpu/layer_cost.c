@@ -214,22 +214,18 @@ static double recurrent_cycles(const cy_cg *cg, const cy_graph *g, const cy_node
   return cy_cost_recurrent(cg, f != CY_FACTORS_F32, steps, weights, units, batch >= 4);
 }
 
-/* f not CY_FACTORS_F32: of q, k and v as bf16; AMX: in whole tiles. */
+/* f not CY_FACTORS_F32: of q, k and v as bf16. */
 static double attention_cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes,
                                arithmetic f) {
-  enum { ROWS, SIZE, KEYS, COLUMNS };
   const cy_type *q = type_of(g, n->in[0]), *v = type_of(g, n->in[2]);
-  const cy_dim dims[] = {q->dim[q->rank - 2], q->dim[q->rank - 1], v->dim[v->rank - 2], v->dim[v->rank - 1]};
-  double heads = elements_of(g, q, q->rank - 2, sizes), d[4], whole[4];
-  for (int i = 0; i < 4; i++) {
-    d[i] = (double)dim_of(g, dims[i], sizes);
-    whole[i] = cg->amx_bf16 ? (double)cy_round_up((int64_t)d[i], 2 * CY_AMX_ROWS) : d[i];
-  }
-  double rows = d[ROWS], keys = d[KEYS], sizes_of = d[SIZE] + d[COLUMNS];
-  if (f == CY_FACTORS_F32)
-    return heads * cy_cost_attention(cg, false, rows * keys, rows * keys * sizes_of, 0);
-  double products = whole[ROWS] * whole[KEYS] * (whole[SIZE] + whole[COLUMNS]);
-  return cy_cost_attention(cg, true, heads * rows * keys, heads * products, heads * (rows * d[SIZE] + keys * sizes_of));
+  cy_attention_desc d = {.n_batch = 1,
+                         .batch = {cy_cconst((int64_t)elements_of(g, q, q->rank - 2, sizes))},
+                         .m = cy_cconst(dim_of(g, q->dim[q->rank - 2], sizes)),
+                         .size = dim_of(g, q->dim[q->rank - 1], sizes),
+                         .keys = cy_cconst(dim_of(g, v->dim[v->rank - 2], sizes)),
+                         .columns = dim_of(g, v->dim[v->rank - 1], sizes),
+                         .bf16 = f != CY_FACTORS_F32};
+  return cy_attention_cost(cg, &d);
 }
 
 static double cycles(const cy_cg *cg, const cy_graph *g, const cy_node_info *n, const int64_t *sizes, arithmetic f) {

@@ -9,7 +9,6 @@
 
 #include <string.h>
 
-static const double NEVER = 100; /* a margin */
 static const double IDLE = 1.1;  /* a tile that takes so many times as long by its idle rows and columns is not tried */
 enum { NO_COLUMN = -1, NO_FORM = -1, PLAN_TEXT = 160 };
 
@@ -91,7 +90,7 @@ void cy_variants_add(const cy_cg *cg, const cy_variants *v, cy_candidates *c) {
     cy_candidate one = c->of[base];
     one.name = x->name[v->base];
     one.cycles *= share;
-    one.margin = NEVER;
+    one.margin = CY_IF_ASKED;
     cy_candidates_add(c, one);
   }
   cy_arena_destroy(plans);

@@ -329,6 +329,17 @@ void cy_explain(cy_work *b, FILE *out) {
   free(syms);
 }
 
+static void print_estimate(const cy_candidate *one, FILE *out) {
+  if (cy_candidate_is_variant(one))
+    fprintf(out, "%20s", "not estimated");
+  else
+    fprintf(out, "%12.1f kcycles", one->cycles / 1e3);
+  if (one->margin >= CY_IF_ASKED)
+    fprintf(out, "  by --tune or --choice\n");
+  else
+    fprintf(out, one->margin != 1 ? "  x %.2f to be chosen\n" : "\n", one->margin);
+}
+
 /* A line for the layer, one for each candidate: the chosen one is marked, one that does not apply is in parentheses. */
 static void print_candidates(cy_work *b, const cy_kernel_plan *plan, FILE *out) {
   const cy_candidates *c = plan->candidates;
@@ -339,8 +350,8 @@ static void print_candidates(cy_work *b, const cy_kernel_plan *plan, FILE *out) 
     const cy_candidate *one = &c->of[i];
     char name[32];
     snprintf(name, sizeof name, one->applies ? "%s" : "(%s)", one->name);
-    fprintf(out, "  %c %-24s %12.1f kcycles", i == c->chosen ? '*' : ' ', name, one->cycles / 1e3);
-    fprintf(out, one->margin != 1 ? "  x %.2f to be chosen\n" : "\n", one->margin);
+    fprintf(out, "  %c %-24s ", i == c->chosen ? '*' : ' ', name);
+    print_estimate(one, out);
   }
 }
 
@@ -351,6 +362,8 @@ void cy_explain_costs(cy_work *b, FILE *out) {
       print_candidates(b, &b->plans[i], out);
       layers++;
     }
-  if (!layers)
-    fprintf(out, "no layer has candidates: nothing is multiplied, or target '%s' has no choice\n", b->machine->text);
+  if (b->machine->caps.device)
+    fprintf(out, "target '%s' estimates no times: it chooses tiles by rules, and what it chose --explain shows\n", b->machine->text);
+  else if (!layers)
+    fprintf(out, "no layer has candidates: nothing is multiplied but by plain loops\n");
 }

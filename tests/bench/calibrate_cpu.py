@@ -74,7 +74,7 @@ def candidates_of(text):
             found[layer][row[2]] = (float(row[3]) * 1e3, float(row[4] or 1))
             if row[1] == '*':
                 kernels[kernel] = (layer, row[2])
-        elif re.match(r'(conv|matmul)', line):
+        elif re.match(r'(conv|matmul|attention)', line):
             layer, kernel = line.split('  ')[:2]
             found[layer] = {}
     return found, kernels

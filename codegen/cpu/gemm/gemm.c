@@ -21,7 +21,6 @@
 /* Tiles of rows, where only running tells how many there are. MIN: no fewer are known to come, and tasks are made for
  * these. WIDENED: for fewer, weights become floats tile by
  * tile. */
-enum { NEVER = 100 }; /* a margin */
 enum { MIN_TILES = 4, WIDENED_TILES = 4 };
 
 typedef enum kind { GEMM_PACKED, GEMM_RUNTIME_PACK, GEMM_IN_PLACE, GEMM_DOTS, GEMM_INTS } kind;
@@ -101,7 +100,7 @@ static void weigh(const cy_cg *cg, const gemm *g, bool possible, cy_candidates *
   double plain = cy_gemm_cost(cg, d);
   cy_candidates_add(c, (cy_candidate){"plain", plain, 1, true, false});
   if (possible)
-    cy_candidates_add(c, (cy_candidate){"strassen", plain * g->fast.share, cg->model.strassen ? 1 / worth : NEVER,
+    cy_candidates_add(c, (cy_candidate){"strassen", plain * g->fast.share, cg->model.strassen ? 1 / worth : CY_IF_ASKED,
                                         !cg->strict_fp, cg->strict_fp});
   cy_candidates_choose(cg, c);
 }
