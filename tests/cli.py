@@ -143,7 +143,7 @@ ROWS = [
     ('explain memory', [MODEL, '--explain=memory', '--dim', 'batch=2', '-o', '%s/m.so'], 0,
      ['weights [0-9.]+ MB', 'arena [0-9.]+ MB', 'at the peak, step', 'bytes alive'], ['m.h', 'm.so'], None),
     ('explain costs', [MODEL, '--explain=costs', '-o', '%s/m.so'], 0,
-     ['(?m)^conv 1->32 k3x3 ', r'(?m)^  \* [a-z]+ +[0-9.]+ kcycles$', '-[a-z0-9_]+ +not estimated  by --tune or --choice'], ['m.h', 'm.so'], None),
+     ['(?m)^conv 1->32 k3x3 ', r'(?m)^  \* [a-z]+ +[0-9.]+ kcycles\n      tile [0-9]+x[0-9]+, tasks of [0-9]+ ', '-[a-z0-9_]+ +not estimated  by --tune or --choice'], ['m.h', 'm.so'], None),
     ('explain costs of a device', [MODEL, '--explain=costs', '--target=sm_80', '--emit=cu', '-o', '%s/m.cu'], 0,
      ["target 'sm_80.* estimates no times"], ['m.cu'], None),
     ('explain unknown', [MODEL, '--explain=memories', '-o', '%s/m.so'], 1, ["expects memory, costs or json, found 'memories'"], [], None),

@@ -340,7 +340,8 @@ static void print_estimate(const cy_candidate *one, FILE *out) {
     fprintf(out, one->margin != 1 ? "  x %.2f to be chosen\n" : "\n", one->margin);
 }
 
-/* A line for the layer, one for each candidate: the chosen one is marked, one that does not apply is in parentheses. */
+/* A line for the layer, one for each candidate: the chosen one is marked and has its plan in the next line, one that does not
+ * apply is in parentheses. */
 static void print_candidates(cy_work *b, const cy_kernel_plan *plan, FILE *out) {
   const cy_candidates *c = plan->candidates;
   const row r = {.plan = plan, .launch = plan->launch};
@@ -352,6 +353,8 @@ static void print_candidates(cy_work *b, const cy_kernel_plan *plan, FILE *out) 
     snprintf(name, sizeof name, one->applies ? "%s" : "(%s)", one->name);
     fprintf(out, "  %c %-24s ", i == c->chosen ? '*' : ' ', name);
     print_estimate(one, out);
+    if (i == c->chosen && plan->blocks)
+      fprintf(out, "      %s\n", plan->blocks);
   }
 }
 
