@@ -305,7 +305,7 @@ static void multiply_panel(cy_cg *cg, const work *w, V j0, V at, unsigned nv) {
                         .tab = w->tab_q,
                         .k = cy_i64(cg, a->d->size),
                         .maxima = a->maxima && nv == a->qk.nv ? w->maxima : NULL,
-                        .tails = cy_tails(tile, a->rows, a->block),
+                        .tails = cy_tails(cg, tile, a->rows, a->block),
                         .row_bytes = query_bytes(a),
                         .ldc = a->ld_s * 4};
   cy_product_emit(cg, &product);
@@ -379,7 +379,7 @@ static void multiply_value_panel(cy_cg *cg, const work *w, V p, unsigned nv, V j
                         .k = n,
                         .accumulate = accumulate,
                         .weighing = weighing,
-                        .tails = few && !a->rows ? (2u << FEW) - 1 : cy_tails(tile, a->rows, a->block),
+                        .tails = few && !a->rows ? (2u << FEW) - 1 : cy_tails(cg, tile, a->rows, a->block),
                         .row_bytes = a->ld_s * 4,
                         .ldc = a->ld_o * 4};
   cy_product_emit(cg, &product);

@@ -459,14 +459,14 @@ static cy_share positions_in(cy_cg *cg, const frame *f, cy_share rows) {
   return (cy_share){cy_add(cg, first, s.begin), cy_add(cg, first, s.end)};
 }
 
-static unsigned tails_of_blocks(const conv *c) {
+static unsigned tails_of_blocks(const cy_cg *cg, const conv *c) {
   int64_t positions = known_positions(c), width = axis_out(&c->axis[2]);
   if (c->mode != MODE_RUNS_COPIED || !positions)
-    return cy_share_tails(c->tile, positions, c->blocks.mb);
+    return cy_share_tails(cg, c->tile, positions, c->blocks.mb);
   if (c->row_block == 1)
-    return cy_share_tails(c->tile, width, c->piece);
+    return cy_share_tails(cg, c->tile, width, c->piece);
   int64_t rows = positions / width, blocks = cy_ceil(rows, c->row_block), few = rows / blocks * width;
-  return cy_tails(c->tile, few, few) | (rows % blocks ? cy_tails(c->tile, few + width, few + width) : 0);
+  return cy_tails(cg, c->tile, few, few) | (rows % blocks ? cy_tails(cg, c->tile, few + width, few + width) : 0);
 }
 
 static void emit_task(cy_cg *cg, void *frame_of, const cy_task *t) {
@@ -484,7 +484,7 @@ static void emit_task(cy_cg *cg, void *frame_of, const cy_task *t) {
   cy_output_block_outputs outputs = {c->d, c->output_block};
   cy_epilogue places = cy_output_block_epilogue(&outputs);
   micro.b = cy_gep(cg, weights, cy_mulc(cg, group, group_bytes));
-  micro.tails = tails_of_blocks(c);
+  micro.tails = tails_of_blocks(cg, c);
   micro.tab = cy_gep(cg, f->scratch, f->r.table);
   micro.tab_stride = cy_mulc(cg, f->row, 8);
   micro.base = cy_mulc(cg, group, c->c * 4);

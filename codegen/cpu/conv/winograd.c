@@ -552,7 +552,7 @@ static void emit_gemm(cy_cg *cg, const task *t, V q, V slice, V c0, V n) {
   V b = cy_gep(cg, u, cy_mulc(cg, e.iv, u_point(w))), c = cy_gep(cg, m, cy_mulc(cg, e.iv, m_point(w)));
   cy_product p = {.tile = w->tile,
                   .rows = t->count,
-                  .tails = cy_tails(w->tile, cy_is_const(tile_count(cg, w), &total) ? total : 0, w->tiles),
+                  .tails = cy_tails(cg, w->tile, cy_is_const(tile_count(cg, w), &total) ? total : 0, w->tiles),
                   .a = a,
                   .prefetch = cy_gepc(cg, a, v_point(w)),
                   .b = b,

@@ -499,7 +499,7 @@ static void emit_task(cy_cg *cg, void *of, const cy_task *t) {
   cy_microkernel_task(cg, &micro, t, panels(cg, g), d->n, g->last);
   V a = rows_of_a(cg, f, &p, micro.rows);
   micro.b = emit_b_base(cg, g, &p);
-  micro.tails = g->strassen ? cy_strassen_tails(g->tile, m, known_panels(g)) : cy_share_tails(g->tile, m, g->blocks.mb);
+  micro.tails = g->strassen ? cy_strassen_tails(cg, g->tile, m, known_panels(g)) : cy_share_tails(cg, g->tile, m, g->blocks.mb);
   micro.tab = f->tab;
   micro.tab_stride = cy_i64(cg, 0);
   micro.base = LLVMBuildPtrToInt(cg->b, a, cg->i64, "");

@@ -40,8 +40,8 @@ typedef struct cy_blocks {
 cy_blocks cy_blocks_choose(const cy_cg *cg, cy_tile tile, int64_t outer, int64_t rows, int64_t panels, int64_t k);
 /* The set for cy_microkernel.tails: for equal shares of up to mb rows (rows: 0 when unknown); for blocks of mb, the last one
  * what remains. */
-unsigned cy_share_tails(cy_tile tile, int64_t rows, int64_t mb);
-unsigned cy_tails(cy_tile tile, int64_t rows, int64_t mb);
+unsigned cy_share_tails(const cy_cg *cg, cy_tile tile, int64_t rows, int64_t mb);
+unsigned cy_tails(const cy_cg *cg, cy_tile tile, int64_t rows, int64_t mb);
 /* K blocks of about 512 values, or 1024. */
 void cy_kblock_choose(const cy_cg *cg, cy_weights weights, int64_t taps, int64_t c, int64_t *out_tap_block,
                       int64_t *out_c_block);
@@ -233,7 +233,7 @@ bool cy_strassen_choose(const cy_cg *cg, cy_tile tile, cy_weights weights, int64
 /* Scratch of a worker, beside cbuf. */
 int64_t cy_strassen_bytes(const cy_cg *cg, cy_tile tile, const cy_strassen *s, int64_t k);
 /* cy_share_tails of such tasks, which have pairs of tiles and of panels. */
-unsigned cy_strassen_tails(cy_tile tile, int64_t rows, int64_t panels);
+unsigned cy_strassen_tails(const cy_cg *cg, cy_tile tile, int64_t rows, int64_t panels);
 /* cy_microkernel_emit of a core with one tap, constant c, packed weights and a table of all rows. sums: the shared ones
  * of its rows. */
 void cy_strassen_emit(cy_cg *cg, const cy_microkernel *micro, const cy_strassen *s, V scratch, V sums);

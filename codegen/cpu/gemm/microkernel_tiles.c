@@ -5,6 +5,8 @@
  * Comes in: sizes, 0 where only running tells. Goes out: constants for the generators, and code where it takes the
  * sizes.
  */
+#include <math.h>
+
 #include "microkernel.h"
 
 enum { MANY_ROWS = 64, NARROW = 1024 };
@@ -45,13 +47,7 @@ cy_tile cy_tile_choose(const cy_cg *cg, int64_t rows, int64_t n) {
   return t;
 }
 
-/* Fma at two a cycle, but no less than their latency. */
-static unsigned tile_cycles(unsigned mr, unsigned nv) {
-  unsigned n = (mr * nv + 1) / 2;
-  return n > 4 ? n : 4;
-}
-
-/* Of a step of k. */
+/* Of a step of k: no less than the latency of fma. */
 static double step_cycles(const cy_cg *cg, unsigned mr, unsigned nv) {
   const double latency = 4;
   double fmas = cy_cost_instructions(cg, mr * nv, 1);
@@ -159,12 +155,14 @@ void cy_kblock_choose(const cy_cg *cg, cy_weights weights, int64_t taps, int64_t
   }
 }
 
+static double whole_cycles(const cy_cg *cg, unsigned mr, unsigned nv) { return ceil(step_cycles(cg, mr, nv)); }
+
 /* When up to this many rows remain behind a full tile, both are better cut in two halves. */
-static unsigned split_limit(cy_tile t) {
+static unsigned split_limit(const cy_cg *cg, cy_tile t) {
   unsigned limit = 0;
   for (unsigned rest = 1; rest < t.mr; rest++) {
     unsigned half = (t.mr + rest) / 2, other = t.mr + rest - half;
-    if (tile_cycles(half, t.nv) + tile_cycles(other, t.nv) < tile_cycles(t.mr, t.nv) + tile_cycles(rest, t.nv))
+    if (whole_cycles(cg, half, t.nv) + whole_cycles(cg, other, t.nv) < whole_cycles(cg, t.mr, t.nv) + whole_cycles(cg, rest, t.nv))
       limit = rest;
   }
   return limit;
@@ -172,7 +170,7 @@ static unsigned split_limit(cy_tile t) {
 
 V cy_next_rows(cy_cg *cg, cy_tile t, V left) {
   V MR = cy_i64(cg, t.mr), mr = cy_imin(cg, MR, left);
-  unsigned limit = split_limit(t);
+  unsigned limit = split_limit(cg, t);
   if (!limit)
     return mr;
   V above = cy_icmp(cg, LLVMIntSGT, left, MR), below = cy_icmp(cg, LLVMIntSLE, left, cy_i64(cg, t.mr + limit));
@@ -181,8 +179,8 @@ V cy_next_rows(cy_cg *cg, cy_tile t, V left) {
 }
 
 /* Row counts of the tiles that `left` rows are cut into. */
-static unsigned tails_of(cy_tile t, int64_t left) {
-  unsigned set = 0, limit = split_limit(t);
+static unsigned tails_of(const cy_cg *cg, cy_tile t, int64_t left) {
+  unsigned set = 0, limit = split_limit(cg, t);
   while (left > 0) {
     int64_t mr = left < t.mr ? left : left > t.mr && left <= t.mr + limit ? (left + 1) / 2 : t.mr;
     set |= 1u << mr;
@@ -191,15 +189,15 @@ static unsigned tails_of(cy_tile t, int64_t left) {
   return set;
 }
 
-unsigned cy_tails(cy_tile t, int64_t rows, int64_t mb) {
+unsigned cy_tails(const cy_cg *cg, cy_tile t, int64_t rows, int64_t mb) {
   if (!rows)
     return (1u << t.mr) - 1;
-  return tails_of(t, rows >= mb ? mb : 0) | tails_of(t, rows % mb);
+  return tails_of(cg, t, rows >= mb ? mb : 0) | tails_of(cg, t, rows % mb);
 }
 
-unsigned cy_share_tails(cy_tile t, int64_t rows, int64_t mb) {
+unsigned cy_share_tails(const cy_cg *cg, cy_tile t, int64_t rows, int64_t mb) {
   if (!rows)
     return (1u << t.mr) - 1;
   int64_t blocks = cy_ceil(rows, mb), last = cy_ceil(rows, t.mr) * (blocks - 1) / blocks * t.mr;
-  return (last ? 1u << t.mr : 0) | tails_of(t, rows - last);
+  return (last ? 1u << t.mr : 0) | tails_of(cg, t, rows - last);
 }

@@ -67,11 +67,11 @@ int64_t cy_strassen_bytes(const cy_cg *cg, cy_tile t, const cy_strassen *s, int6
   return left + RIGHT_SUMS * right_bytes(cg, t, half) + 2 * floats_bytes(cg, t, half, s->weights) + c;
 }
 
-unsigned cy_strassen_tails(cy_tile t, int64_t rows, int64_t panels) {
+unsigned cy_strassen_tails(const cy_cg *cg, cy_tile t, int64_t rows, int64_t panels) {
   int64_t pair = 2 * t.mr, rest = rows % pair;
   if (!rows)
     return (1u << t.mr) - 1;
-  return cy_tails(t, rest, pair) | (panels % 2 ? cy_tails(t, pair + rest, 2 * pair) : 0);
+  return cy_tails(cg, t, rest, pair) | (panels % 2 ? cy_tails(cg, t, pair + rest, 2 * pair) : 0);
 }
 
 /* ---- code for one task ---- */
