@@ -58,7 +58,7 @@ static inline bool cy_candidate_is(const char *name, const char *base) {
   return !strncmp(name, base, n) && (!name[n] || name[n] == '-');
 }
 
-/* Its cycles are then about those of the algorithm's usual form: estimates do not tell variants. */
+/* A variant's cycles are those of its algorithm, as estimates do not tell variants apart. */
 static inline bool cy_candidate_is_variant(const cy_candidate *one) { return strchr(one->name, '-'); }
 
 static inline void cy_candidates_add(cy_candidates *c, cy_candidate one) {

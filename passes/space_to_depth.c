@@ -14,7 +14,7 @@ enum { MAX_RESIDUES = 16 };
 typedef struct residues {
   cy_val x;
   int64_t step[2];             /* down and across */
-  uint32_t place[MAX_RESIDUES];  /* by residue, the lower ones first: which part it is */
+  uint32_t place[MAX_RESIDUES]; /* by residue, the lower ones first: which part it is */
   uint32_t count;
 } residues;
 

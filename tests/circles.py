@@ -77,7 +77,7 @@ def circles_of(calls):
             with open(source, 'w') as f:
                 f.write(''.join('void %s(void);\n' % other for other in called))
                 f.write('void %s(void) { %s }\n' % (name, ' '.join(other + '();' for other in called)))
-            subprocess.run([os.environ.get('CC', 'cc'), '-c', '-o', source[:-2] + '.o', source], check=True)
+            subprocess.run([*os.environ.get('CC', 'cc').split(), '-c', '-o', source[:-2] + '.o', source], check=True)
         return list(check(folder, folder))
 
 

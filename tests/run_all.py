@@ -250,7 +250,7 @@ class Beside:
 
 
 def run_slots(others, waiting):
-    """Runs jobs: two of the others at a time, and beside them one of those that wait; these alone when no others are left."""
+    """Runs jobs: two of the others at a time, and beside them one of those that wait; two of these when no others are left."""
     def jobs(queues):
         for queue in queues:
             with contextlib.suppress(IndexError):
@@ -263,7 +263,7 @@ def run_slots(others, waiting):
 
     others, waiting = collections.deque(others), collections.deque(waiting)
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(slot, [[others, waiting], [others, waiting], [waiting]]))
+        list(pool.map(slot, [[others, waiting], [others], [waiting]]))
 
 
 def run_beside(args, suites):

@@ -17,7 +17,7 @@ import lib
 FOLDER = 30  # files at most: more are not taken in at a glance
 # Folders of data, with what a file is there: runners find cases by their names, and nobody reads such a folder as a whole.
 CASES = {'tests/exported': 'a network, as exporters write it', 'tests/passes/attention': 'a graph that the pass gets, with what it makes of it',
-         'tests/passes/simplify': 'the same'}
+         'tests/passes/simplify': 'a graph that the pass gets, with what it makes of it'}
 SOURCE = re.compile(r'.*\.(c|h|cpp|hpp|cuh|def|S|py|sh|mk|js|css|ld|toml)|(.*/)?(Makefile|CMakeLists\.txt)')
 # Headers that are included where they are wanted, as text.
 NO_GUARD = {'codegen/cuda/prelude.cuh', 'codegen/cuda/prelude_matrix.cuh', 'tests/cuda/cases/matrix_cases.h'}
@@ -122,6 +122,7 @@ def main():
     args = lib.arguments(__doc__)
     suite = lib.Suite(args)
     for test in (folder_sizes, first_lines, guards, vendored, names_first):
+        # Other variants leave out the suites that names_first asks.
         if args.wanted(test.__name__) and not (test is names_first and args.variant != 'release'):
             suite.result(test.__name__, test())
     suite.done()

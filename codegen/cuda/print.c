@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* print.c - a loop-IR kernel as a CUDA function: parameters, the thread's items or tasks, statements.
+/* print.c - a loop-IR kernel as a CUDA function: which items or tasks a thread has, by schedule.
  *
  * In: a kernel and its schedule (schedule.c). Out: C text that needs prelude.cuh and nothing else. What all schedules
  * have in common, statements above all, is in print_stmt.c.

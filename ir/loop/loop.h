@@ -255,7 +255,7 @@ bool cy_kernel_equal(cy_kernel *a, cy_kernel *b);
 bool cy_kernel_verify(cy_kernel *k, char *out_text, size_t capacity);
 
 /* loop_math.c: exp, log, tanh, erf, sin, .. of f32 as polynomials in basic arithmetic (one expression for CPU, CUDA and
- * oracle), applied to the whole kernel before codegen. those of f64 stay calls of libm. */
+ * oracle), applied to the whole kernel before codegen. Those of f64 stay calls of libm. */
 void cy_kernel_expand_math(cy_kernel *k);
 /* Is e such a polynomial, of a function of one number? Then which, and of what. */
 bool cy_expr_function(const cy_kernel *k, cy_expr e, cy_op *out_op, cy_expr *out_arg);

@@ -45,8 +45,8 @@ static const char space[] =
     "  %a1 = add %c1, @b1\n  return %a1\n}\n";
 
 /* Plain; causal with a past and fewer heads of keys; with a bias per head; all heads sharing one of keys; causal with a
- * window; a bias and a mask; a window to one side alone and two batch axes. The last three have schedules that cuDNN is not
- * given: a mask of -inf, a softcap, heads of a size that is no multiple of 8. */
+ * window; a bias and a mask; a window to one side alone and two batch axes. The last three are attentions that cuDNN is
+ * not given: a mask of -inf, a softcap, heads of a size that is no multiple of 8. */
 static const char attentions[] =
     "graph @g(%x: f32[batch,4,16,16]) {\n"
     "  @half = const f32[] {0.5}\n  @bias = const f32[1,4,16,16] data(1)\n  @more = const f32[1,1,8,16] data(2)\n"

@@ -2,9 +2,9 @@
 /* kernels_test.c - CUDA kernels run without a GPU: the printed text through the shim (shim.h) against the interpreter.
  *
  * All cases are printed into one file, compiled once by the machine's C compiler and loaded; then every case runs under
- * each schedule of threads, groups with several seeds; in `make check` half of the launches are made, of one kernel every
- * first, of the next one every second, in `make check-long` all. Without a C compiler everything is skipped. CY_TEST_KEEP=DIR
- * keeps the text there.
+ * each schedule of threads, groups with several seeds. `make check` makes the launch with shifted tensors and one or two others,
+ * which differ from case to case; `make check-long` makes all. Without a C compiler everything is skipped. CY_TEST_KEEP=DIR keeps
+ * the text there.
  */
 #define _GNU_SOURCE
 #include "tests/cuda/shim/shim_run.h"
@@ -78,8 +78,12 @@ static void run_variant(int i, int variant, case_memory *memory) {
   unsigned turns = (1u << (iterations + 1)) - 1;
   choose_variant(variant);
   how.shifted = iterations; /* once more */
-  if (kind != CY_CUDA_ITEMS && !check_long())
-    turns &= (i + variant) % 2 ? 0x55 : 0xaa;
+  if (kind != CY_CUDA_ITEMS && !check_long()) {
+    int first = i / 2 + variant;
+    turns = 1u << iterations | 1u << first % iterations;
+    if (kind == CY_CUDA_GROUPS)
+      turns |= 1u << (first + 2) % iterations;
+  }
   int bad = case_launches(&cases[i], symbol, turns, launch_shim, memory);
   ran[variant]++;
   if (bad)

@@ -402,9 +402,9 @@ void cytoc_quantise_table(const cy_quant *q, const char *what, FILE *out) {
       snprintf(error, sizeof error, "%.2f", l->error * 100);
     fprintf(out, "%-40.40s %-20s %8s %11s %11s %9s  %s%s\n", l->name, l->shape, work, slow, fast, error,
             in_float(l) ? "float: "
-            : l->keep   ? ""
-            : l->instead   ? l->instead
-                        : what,
+            : l->keep    ? ""
+            : l->instead ? l->instead
+                         : what,
             l->keep ? l->keep : "");
     other = l->instead && !l->keep ? l->instead : other;
     kept += in_float(l);

@@ -26,7 +26,7 @@ typedef struct bisection {
   const input_sample *sample;
   cy_diag_sink *diag;
   cy_temps *temps;
-  const char *tried; /* path of the part of the model that is tried */
+  const char *tried; /* path of the model that is tried: all of it with taps, or a part */
   const char **names;
   size_t *makers, n;   /* values that nodes make, in their order, and the nodes */
   verify_known *known; /* the sample's inputs, then those of `names` that the reference gave */
@@ -40,7 +40,7 @@ static int complain(bisection *b, const char *format, const char *text) {
   return -1;
 }
 
-/* One side computes a part of the model. NO_MODEL: it takes no such model; FAILED: it does not run, or crashes. *out is to be
+/* One side computes a model. NO_MODEL: it takes no such model; FAILED: it does not run, or crashes. *out is to be
  * freed. */
 enum { COMPUTED, NO_MODEL, FAILED };
 static int compute(const bisection *b, verify_kind kind, const char *source, const input_sample *s, verify_result *out,
@@ -86,7 +86,7 @@ static void list_names(bisection *b) {
     }
 }
 
-/* Where value `name` is among the outputs of a part with `taps` behind the model's own. -1: nowhere. */
+/* Where value `name` is among the outputs of the model with `taps` behind its own. -1: nowhere. */
 static int32_t output_index(const bisection *b, const char *const *taps, size_t n, const char *name) {
   int32_t own = cyto_model_output_count(b->model), at = own;
   for (int32_t i = 0; i < own; i++) {

@@ -29,7 +29,7 @@ struct verify_model {
   size_t nbounds;
 };
 
-/* A model of its own for every part: writing one with data in other files changes what it was read as. */
+/* A model of its own for every trial: writing one with data in other files changes what it was read as. */
 static int read_model(qdq_writer *w, qdq_job *job, const char *path, const char *output, cy_diag_sink *diag) {
   *job = (qdq_job){.input = path, .output = output, .calibrate = {.diag = diag}};
   *w = (qdq_writer){.job = job, .diag = diag, .arena = cy_arena_create()};

@@ -64,7 +64,7 @@ typedef struct stream {
   graph *capture;
   int mode;     /* of the capture */
   graph later;  /* what it has still to do */
-  int failed;   /* what that gave, which the next wait tells */
+  int failed;   /* what that gave, which the next wait reports */
   int blocking; /* the legacy stream waits for it, and it for the legacy stream */
   int spoilt;   /* something that cannot be recorded was tried meanwhile */
 } stream;
