@@ -87,8 +87,8 @@ static inline const char *cy_weights_suffix(cy_weights w) {
  *   [group][K block][panel][k / step in block][NR][step], or, with `winograd` or `order`, [group][panel][K block]..
  * Columns beyond n and k beyond a block's are zero. The last panel may have fewer columns than NR; vectors of them are
  * loaded whole, for which there is room behind the weights.
- * K runs over taps, then channels; its blocks are tap_block whole taps, or c_block channels of one tap, or the runs of an
- * order, each filled up to whole groups of k. */
+ * K runs over taps, then channels; its blocks are tap_block whole taps, or c_block channels of tap_block taps, or the
+ * runs of an order, each filled up to whole groups of k. */
 typedef struct cy_pack_layout {
   int64_t groups, n, taps, c; /* per group */
   int64_t tap_block, c_block;
@@ -275,7 +275,7 @@ typedef struct cy_gemm_work {
   double matrices, rows, k, n;
 } cy_gemm_work;
 cy_gemm_work cy_gemm_work_of(const cy_gemm_desc *desc);
-/* Cycles on one core of the plain form, whatever B is stored in. */
+/* Cycles on one core without Strassen's algorithm, whatever B is stored in. */
 double cy_gemm_cost(const cy_cg *cg, const cy_gemm_desc *desc);
 /* Appends what is computed to c->layer; type: "_int8" or the like, "": f32. */
 void cy_gemm_text(const cy_gemm_desc *desc, const char *type, cy_candidates *c);

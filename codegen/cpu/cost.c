@@ -206,7 +206,7 @@ double cy_cost_int_winograd(const cy_cg *cg, double inputs, double filters, doub
   return inputs * m->int_winograd_input + outputs * m->int_winograd_output + filters * m->int_winograd_filter;
 }
 
-double cy_cost_depthwise_rows(const cy_cg *cg, double columns, double products) {
+double cy_cost_int_depthwise_rows(const cy_cg *cg, double columns, double products) {
   return columns * cg->model.int_depthwise_interleaved + products * cg->model.int_depthwise_product;
 }
 

@@ -114,7 +114,7 @@ double cy_cost_int_step(const cy_cg *cg, unsigned mr, unsigned nv, bool dot4, bo
 /* The transforms of F(4x4,3x3): vectors of patches, of filters, of outputs. */
 double cy_cost_int_winograd(const cy_cg *cg, double inputs, double filters, double outputs);
 /* Of a row block of integers: columns that are interleaved, and their products, for a block of channels. */
-double cy_cost_depthwise_rows(const cy_cg *cg, double columns, double products);
+double cy_cost_int_depthwise_rows(const cy_cg *cg, double columns, double products);
 /* Rows as integers of 24 bits by weights of so many bits with scales: three products by dot4 for one, or weights from memory. */
 double cy_cost_rows24(const cy_cg *cg, double products, double weights, int bits);
 double cy_cost_rounding(const cy_cg *cg, double elements, bool image);

@@ -39,7 +39,6 @@ ELEMENT(signed_2, int8_t, int16_t, x)
 ELEMENT(unsigned_2, uint8_t, int16_t, x)
 ELEMENT(signed_4, int8_t, int32_t, x)
 ELEMENT(unsigned_4, uint8_t, int32_t, x)
-ELEMENT(words_1, int16_t, int8_t, x)
 ELEMENT(words_4, int16_t, int32_t, x)
 
 static int64_t source_bytes(const cy_pack_layout *l, const cy_pack_source *s) {
@@ -53,7 +52,7 @@ static element *element_of(const cy_pack_layout *l, const cy_pack_source *s, int
   if (source_bytes(l, s) == bytes)
     return bytes == 1 ? copy_1 : bytes == 2 ? copy_2 : copy_4;
   if (source_bytes(l, s) == 2)
-    return bytes == 1 ? words_1 : words_4;
+    return words_4;
   return bytes == 2 ? (s->is_signed ? signed_2 : unsigned_2) : s->is_signed ? signed_4 : unsigned_4;
 }
 
@@ -199,7 +198,7 @@ static void pack_unit(const cy_pack_layout *l, const cy_pack_source *s, int64_t 
   p.before = together ? 0 : number * wide;
   if (l->sum_columns) {
     p.sums = (int32_t *)(void *)(out + (l->groups - group) * l->group_bytes) + group * l->sum_columns + first;
-    memset(p.sums, 0, (size_t)(rest < l->nr ? rest : l->nr) * sizeof *p.sums);
+    memset(p.sums, 0, (size_t)(number == cy_pack_panels(l) - 1 ? rest : l->nr) * sizeof *p.sums);
   }
   pack_blocks(&p);
   panel_end(&p);

@@ -6,19 +6,17 @@
 #include "codegen/cpu/contract.h"
 #include "codegen/cpu/int8/int_gemm.h"
 
-static double known_or(cy_csize s, double unknown) { return cy_csize_known(s) ? (double)cy_csize_known(s) : unknown; }
-
 /* As many as fill tiles of AMX. */
 static double filled(const cy_cg *cg, double n) {
   return cg->amx_bf16 ? (double)cy_round_up((int64_t)n, 2 * CY_AMX_ROWS) : n;
 }
 
 double cy_attention_cost(const cy_cg *cg, const cy_attention_desc *d) {
-  const double unknown = 256;
-  double rows = known_or(d->m, unknown), keys = known_or(d->keys, unknown), heads = 1;
+  const int64_t unknown = 256;
+  double rows = (double)cy_csize_or(d->m, unknown), keys = (double)cy_csize_or(d->keys, unknown), heads = 1;
   double size = (double)d->size, columns = (double)d->columns;
   for (int i = 0; i < d->n_batch; i++)
-    heads *= known_or(d->batch[i], 1);
+    heads *= (double)cy_csize_or(d->batch[i], 1);
   if (!d->bf16)
     return heads * cy_cost_attention(cg, false, rows * keys, rows * keys * (size + columns), 0);
   double products = filled(cg, rows) * filled(cg, keys) * (filled(cg, size) + filled(cg, columns));

@@ -39,7 +39,7 @@ static double direct_cost(const cy_cg *cg, const cy_conv_desc *d) {
   return cy_direct_cost(cg, d) * idle;
 }
 
-/* The direct form of what has a generator of its own was never faster; its estimate is a rough one. */
+/* The direct algorithm for what has a generator of its own was never faster; its estimate is a rough one. */
 static double direct_margin(const cy_cg *cg, const cy_conv_desc *d) { return depthwise_possible(cg, d) ? 2 : 1; }
 
 static bool winograd_possible(const cy_cg *cg, const cy_conv_desc *d) {

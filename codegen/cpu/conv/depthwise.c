@@ -32,9 +32,9 @@ static int64_t tile_choose(int64_t width, int64_t max) {
   return width && width < best ? width : best;
 }
 
-/* Of all images; 0: not known. */
+/* Of all images, of one where their number is not known; 0: not known. */
 static int64_t known_row_blocks(const cy_depthwise *p) {
-  return cy_csize_known(p->d->batch) * cy_csize_known(p->axis[0].out) * cy_ceil(cy_csize_known(p->axis[1].out), p->rows);
+  return cy_conv_images(p->d) * cy_csize_known(p->axis[0].out) * cy_ceil(cy_csize_known(p->axis[1].out), p->rows);
 }
 
 void cy_depthwise_plan(const cy_cg *cg, int64_t max_tile, double work, cy_depthwise *p) {

@@ -28,7 +28,7 @@ typedef struct cy_depthwise {
   cy_axis axis[3];
   bool transposed;       /* axes 1 and 2 have changed places */
   int64_t block;         /* channels that a task goes through its row blocks for at a time */
-  int64_t rows, tile;    /* outputs of a tile: of an axis 1, of an axis 2 */
+  int64_t rows, tile;    /* of a tile: output rows, along axis 1, and outputs of each */
   int groups, uses;      /* of the rows that a row block reads at once */
   cy_depthwise_use use[CY_DEPTHWISE_USES];
   int64_t columns;       /* inputs of a tile along axis 2 */

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm_cost.c - what a matrix product takes in its plain form, whatever its weights are stored in.
+/* gemm_cost.c - what a matrix product takes without Strassen's algorithm, whatever its weights are stored in.
  *
  * In: a cy_gemm_desc. Out: its work in numbers, and cycles of one core, for the choice among candidates and for passes alike.
  */
 #include "microkernel.h"
 
-static double known_or(cy_csize s, double unknown) { return cy_csize_known(s) ? (double)cy_csize_known(s) : unknown; }
-
 cy_gemm_work cy_gemm_work_of(const cy_gemm_desc *d) {
-  const double unknown = 1024;
-  cy_gemm_work w = {1, known_or(d->m, unknown), known_or(d->k, unknown), known_or(d->n, unknown)};
+  const int64_t unknown = 1024;
+  cy_gemm_work w = {1, (double)cy_csize_or(d->m, unknown), (double)cy_csize_or(d->k, unknown), (double)cy_csize_or(d->n, unknown)};
   for (int i = 0; i < d->n_batch; i++)
     if (!cy_csize_known(d->batch[i]))
       return w;

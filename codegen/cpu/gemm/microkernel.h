@@ -273,7 +273,8 @@ int64_t cy_size_fn(cy_cg *cg, const char *name, const char *suffix, V (*formula)
 
 /* An axis cut into equal shares of up to `block`, in multiples of `unit` but at the end; into pieces of `block`. */
 cy_task_axis cy_axis_shares(cy_cg *cg, V count, int64_t unit, int64_t block);
-cy_task_axis cy_axis_pieces(cy_cg *cg, V count, int64_t block);/* What blocks [first, last] of an axis have. */
+cy_task_axis cy_axis_pieces(cy_cg *cg, V count, int64_t block);
+/* What blocks [first, last] of an axis have. */
 cy_share cy_axis_share(cy_cg *cg, const cy_task_axis *axis, V first, V last);
 
 /* Begins the function of a phase: a kernel of that name whose tasks call the epilogue, NULL: none. Returns this worker's

@@ -5,9 +5,9 @@
  * Comes in: sizes, 0 where only running tells. Goes out: constants for the generators, and code where it takes the
  * sizes.
  */
-#include <math.h>
-
 #include "microkernel.h"
+
+#include <math.h>
 
 enum { MANY_ROWS = 64, NARROW = 1024 };
 

@@ -15,7 +15,7 @@ const cy_generator *cy_int_generator(const cy_int_gemm_desc *d) {
 
 /* ---- what it takes ---- */
 
-static cy_factor_type form_of(const cy_int_gemm_desc *d) { return d->bf16 ? CY_FACTORS_BF16 : CY_FACTORS_BYTES; }
+static cy_factor_type factors_of(const cy_int_gemm_desc *d) { return d->bf16 ? CY_FACTORS_BF16 : CY_FACTORS_BYTES; }
 
 /* With those that idle in vectors. Few columns share one (int_lane_reduce.c). */
 static double filled_columns(const cy_cg *cg, cy_factor_type f, double n) {
@@ -28,7 +28,7 @@ static double filled_columns(const cy_cg *cg, cy_factor_type f, double n) {
 
 static double product_cost(const cy_cg *cg, const cy_int_gemm_desc *d) {
   cy_gemm_work w = cy_gemm_work_of(&d->gemm);
-  return w.matrices * cy_cost_grouped(cg, form_of(d), w.rows, w.k, w.n, filled_columns(cg, form_of(d), w.n), 0, 1);
+  return w.matrices * cy_cost_grouped(cg, factors_of(d), w.rows, w.k, w.n, filled_columns(cg, factors_of(d), w.n), 0, 1);
 }
 
 static double window_cost(const cy_cg *cg, const cy_int_gemm_desc *d) {
@@ -36,8 +36,8 @@ static double window_cost(const cy_cg *cg, const cy_int_gemm_desc *d) {
   int64_t taps = cy_conv_taps(w);
   double n = (double)(w->cout / w->groups), depth = (double)(taps * (w->cin / w->groups));
   double runs = taps > 1 ? (double)(taps / w->kernel[w->n_spatial - 1]) : 0; /* of a row, side by side in the feature map */
-  return (double)w->groups * cy_cost_grouped(cg, form_of(d), cy_conv_outputs(w) / (double)w->cout, depth, n,
-                                             filled_columns(cg, form_of(d), n), runs, cy_int_gemm_share(cg, d));
+  return (double)w->groups * cy_cost_grouped(cg, factors_of(d), cy_conv_outputs(w) / (double)w->cout, depth, n,
+                                             filled_columns(cg, factors_of(d), n), runs, cy_int_gemm_share(cg, d));
 }
 
 double cy_int_cost(const cy_cg *cg, const cy_int_gemm_desc *d) {
@@ -61,7 +61,7 @@ void cy_int_candidates(const cy_cg *cg, const cy_int_gemm_desc *d, bool may_wino
   else
     cy_gemm_text(&d->gemm, type, c);
   cy_candidates_add(c, (cy_candidate){name_of(d), cost, 1, true, false});
-  /* It is held against the direct form's products alone, without copies and accumulators that are stored. */
+  /* It is held against the direct algorithm's products alone, without copies and accumulators that are stored. */
   if (may_winograd && cy_int_winograd_weigh(cg, d, &with, &without))
     cy_candidates_add(c, (cy_candidate){cy_conv_name(CY_CONV_WINOGRAD), with,
                                         cost / (without * cg->model.int_winograd_worth), exact, !exact});

@@ -26,7 +26,7 @@ cy_int_gemm_rows cy_int_gemm_rows_begin(cy_cg *cg, cy_int_gemm_variant variant, 
     e.to = 2;
     e.minus = zero = d->a_signed ? LLVMBuildSExt(cg->b, zero, cg->i16, "") : LLVMBuildZExt(cg->b, zero, cg->i16, "");
   }
-  return (cy_int_gemm_rows){e, d->a_signed, zero, byte};
+  return (cy_int_gemm_rows){e, zero, byte};
 }
 
 /* ---- rows of a ---- */

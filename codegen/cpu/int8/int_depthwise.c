@@ -92,7 +92,7 @@ static void row_block_choose(const cy_cg *cg, depthwise *p) {
   double min = 0;
   depthwise q = *p;
   for (int64_t outputs = 1; outputs <= max && (!height || outputs <= height) && row_block_of(&q, outputs); outputs++) {
-    double cycles = cy_cost_depthwise_rows(cg, (double)(q.all.groups * w->step), (double)(q.all.uses * w->count));
+    double cycles = cy_cost_int_depthwise_rows(cg, (double)(q.all.groups * w->step), (double)(q.all.uses * w->count));
     cycles *= height ? (double)cy_ceil(height, outputs) : 1.0 / (double)outputs;
     if (min == 0 || cycles < min) {
       min = cycles;
@@ -188,7 +188,7 @@ static void emit_group(cy_cg *cg, const frame *f, int g) {
   const depthwise *p = f->p;
   const cy_axis *h = &p->all.axis[1], *w = &p->all.axis[2];
   int64_t channels = f->all.channels;
-  V stride = cy_size(cg, w->in_stride), none = cy_i64(cg, 0), row[4], next[4], v[4][2];
+  V stride = cy_size(cg, w->in_stride), none = cy_i64(cg, 0), row[4], next[4], v[4][2] = {{NULL}};
   const int each = (int)p->variant.step;
   V src = cy_gep(cg, cy_arg_ptr(cg, p->all.d->a_slot), cy_mul(cg, f->all.image, cy_size(cg, p->all.d->in_n)));
   src = cy_gep(cg, src, cy_add(cg, cy_mul(cg, f->all.o[0], cy_size(cg, p->all.axis[0].in_stride)), f->all.c0));
@@ -236,8 +236,8 @@ static void emit_borders(cy_cg *cg, frame *f) {
   cy_loop i;
   cy_loop_begin(cg, &i, cy_i64(cg, 0), cy_i64(cg, f->p->all.groups * VECTORS), cy_i64(cg, 1), NULL, 0);
   V row = cy_gep(cg, f->scratch, cy_mul(cg, i.iv, bytes)), end = cy_gep(cg, row, cy_mulc(cg, f->right, vector_bytes(cg)));
-  cy_int_gemm_blank(cg, &f->convert, row, cy_mulc(cg, f->left, lanes));
-  cy_int_gemm_blank(cg, &f->convert, end, cy_mulc(cg, behind, lanes));
+  cy_copy_blank(cg, &f->convert.elements, row, cy_mulc(cg, f->left, lanes));
+  cy_copy_blank(cg, &f->convert.elements, end, cy_mulc(cg, behind, lanes));
   cy_loop_end(cg, &i, NULL);
 }
 

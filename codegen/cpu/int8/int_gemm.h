@@ -97,7 +97,7 @@ int64_t cy_int_gemm_largest_sum(const cy_pack_layout *layout, const cy_pack_sour
 
 /* ---- int_winograd.c ---- */
 bool cy_int_winograd_possible(const cy_cg *cg, const cy_int_gemm_desc *desc); /* if it is exact */
-/* What it takes, and what the direct form's products do, in cycles on one core; false: it is not possible. */
+/* What it takes, and what the direct algorithm's products do, in cycles on one core; false: it is not possible. */
 bool cy_int_winograd_weigh(const cy_cg *cg, const cy_int_gemm_desc *desc, double *with, double *without);
 bool cy_int_winograd_exact(int64_t largest_sum);
 
@@ -277,21 +277,12 @@ V cy_int_pack_b_less(cy_cg *cg, const cy_int_pack_b *pack_b, V acc, V row_sum, V
 
 typedef struct cy_int_gemm_rows {
   cy_elements elements; /* dot2: i16, less the zero point; dot4: perhaps shifted */
-  bool is_signed;
-  V zero, byte; /* i16 (dot2), i8 perhaps shifted (dot4); the zero point as it is */
+  V zero, byte;         /* i16 (dot2), i8 perhaps shifted (dot4); the zero point as it is */
 } cy_int_gemm_rows;
 cy_int_gemm_rows cy_int_gemm_rows_begin(cy_cg *cg, cy_int_gemm_variant variant, const cy_int_gemm_desc *desc);
 /* A byte of a as dot4 have it, as i32. */
 static inline V cy_int_gemm_widened(cy_cg *cg, V byte) {
   return cg->sdot ? LLVMBuildSExt(cg->b, byte, cg->i32, "") : LLVMBuildZExt(cg->b, byte, cg->i32, "");
-}
-/* So many bytes as dot2 have them. */
-static inline V cy_int_gemm_widen(cy_cg *cg, const cy_int_gemm_rows *rows, V v, unsigned lanes) {
-  return cy_elements_change(cg, &rows->elements, v, lanes);
-}
-/* n elements that count as 0. */
-static inline void cy_int_gemm_blank(cy_cg *cg, const cy_int_gemm_rows *rows, V dst, V n) {
-  cy_copy_blank(cg, &rows->elements, dst, n);
 }
 
 #endif

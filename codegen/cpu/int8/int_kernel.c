@@ -313,7 +313,7 @@ V cy_int_gemm_kernel(cy_cg *cg, cy_int_gemm_variant variant, unsigned mr, unsign
   if (cy_int_gemm_each(variant) > 1)
     snprintf(lanes, sizeof lanes, "_by%u", cy_int_gemm_each(variant));
   snprintf(name, sizeof name, "cyk_%s_%ux%u_%lld%s%s%s%s%s%s", kernels[cy_group_kernel_id(variant)].symbol, mr,
-           nv * cg->W, (long long)nr, lanes, variant.row_block && !variant.shuffled ? "_strip" : "",
+           nv * cg->W, (long long)nr, lanes, variant.row_block && !variant.shuffled ? "_row_block" : "",
            variant.shuffled ? "_shuffled" : "", variant.starts ? "_start" : "", variant.prefetch ? "_prefetch" : "",
            onto ? "_onto" : "");
   V fn = cy_shared_find(cg, name);

@@ -19,7 +19,7 @@ typedef cy_int_gemm_plan plan;
 /* ---- runs ---- */
 
 /* Lets `runs` have the taps of residue `part`, too. */
-static void join_phase(const cy_int_gemm_order *o, int64_t part, cy_int_gemm_runs *runs) {
+static void join_residue(const cy_int_gemm_order *o, int64_t part, cy_int_gemm_runs *runs) {
   cy_shuffle_taps t[3];
   for (int i = 2; i >= 0; part /= o->shuffle[i--].positions) {
     t[i] = cy_shuffle_taps_of(&o->shuffle[i], o->taps[i], part % o->shuffle[i].positions);
@@ -42,7 +42,7 @@ cy_int_gemm_runs cy_int_gemm_runs_of(const cy_int_gemm_order *o, int64_t panel) 
     int64_t last = (first + o->nr < o->n ? first + o->nr : o->n) - 1;
     r = (cy_int_gemm_runs){.runs = 0};
     for (int64_t part = first / members; part <= last / members; part++)
-      join_phase(o, part, &r);
+      join_residue(o, part, &r);
   }
   r.runs = r.count[0] * r.count[1];
   r.taps = r.runs ? r.count[2] : 0;

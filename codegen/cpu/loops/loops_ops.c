@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loops_ops.c - the arithmetic of loop IR on LLVM values, scalar or vector alike.
  *
- * In: ir/elementwise.def's expressions, operands in registers' types (see loops_int.h) and dtypes. Out: the result in its register's type. Follows ir/scalar.c in
- * every corner: integer division by zero is 0 and never traps, float to integer saturates with NaN as 0, minimum and
- * maximum propagate NaN, shifts by the width or more give 0 or the sign. Fast-math is limited to `contract` (a * b + c
- * may become one fma). Floats smaller than f32 are computed in f32 and rounded after every operation. Functions LLVM
- * has no instruction for call libm per lane; f32 ones are expanded before (ir/loop/loop_math.c) where speed matters.
+ * In: ir/elementwise.def's expressions, operands in registers' types (see loops_int.h) and dtypes. Out: the result in its
+ * register's type. Follows ir/scalar.c in every corner: integer division by zero is 0 and never traps, float to integer saturates
+ * with NaN as 0, minimum and maximum propagate NaN, shifts by the width or more give 0 or the sign. Fast-math is limited to
+ * `contract` (a * b + c may become one fma). Floats smaller than f32 are computed in f32 and rounded after every operation.
+ * Functions LLVM has no instruction for call libm per lane; f32 ones are expanded before (ir/loop/loop_math.c) where speed
+ * matters.
  */
 #include "loops_int.h"
 
