@@ -366,7 +366,8 @@ void cy_explain_costs(cy_work *b, FILE *out) {
       layers++;
     }
   if (b->machine->caps.device)
-    fprintf(out, "target '%s' estimates no times: it chooses tiles by rules, and what it chose --explain shows\n", b->machine->text);
+    fprintf(out, "target '%s' has no candidates: sizes, and how many blocks they make, decide on tiles; --explain shows which\n",
+            b->machine->text);
   else if (!layers)
     fprintf(out, "no layer has candidates: nothing is multiplied but by plain loops\n");
 }
